@@ -1,0 +1,322 @@
+"""Every knob and every preset (App. D and E of the paper).
+
+Standard library only, so that ``sqair --help`` stays instant. A preset is one frozen dataclass; a command line or a TOML file
+overrides fields of it by name. Where the paper is silent or the authors' program departs from it, the field's comment says so.
+"""
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+
+FORMAT_VERSION = 1
+"""Written into every file of ours; a reader refuses a number it does not know."""
+
+
+class UserError(Exception):
+    """Something the user can mend; shown as one line, exit code 1."""
+
+
+@dataclass(frozen=True)
+class ConvConfig:
+    """The convolutional encoder and the subpixel decoder (App. D.2, E). All filters are 3x3 with SAME padding."""
+
+    features: tuple[int, ...] = (16, 32, 32, 64)
+    """Feature maps of the CNN that the image and glimpse encoders share."""
+    strides: tuple[int, ...] = (2, 2, 1, 1)
+    decoder_hidden: int = 256
+    """Units of the decoder's first layer; the second gives the maps below."""
+    decoder_maps: int = 32
+    decoder_features: tuple[int, ...] = (32, 64, 64)
+    """Feature maps of the subpixel CNN, counted after the shuffle."""
+    decoder_strides: tuple[int, ...] = (1, 2, 2)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes, priors and switches of SQAIR and AIR."""
+
+    kind: Literal["sqair", "air"] = "sqair"
+    image: tuple[int, int] = (50, 50)
+    """Height and width of a frame in pixels."""
+    channels: Literal[1, 3] = 1
+    """1 for grey, 3 for colour."""
+    glimpse: tuple[int, int] = (20, 20)
+    """Height and width of a glimpse in pixels."""
+    max_objects: int = 3
+    """N, the number of slots."""
+    what_size: int = 50
+    width: int = 256
+    """Units of every fully connected layer and RNN."""
+    networks: Literal["mlp", "conv"] = "mlp"
+    conv: ConvConfig = field(default_factory=ConvConfig)
+    output_std: float = 0.3
+    """Standard deviation of the Gaussian likelihood."""
+
+    # --- where: scale = low + (high - low) sigmoid(z), shift = limit tanh(z); the paper does not say
+    scale_limits: tuple[float, float] = (0.02, 1.0)
+    """Smallest and largest size of a glimpse, as a share of the frame."""
+    shift_limit: float = 1.5
+    """How far a centre may lie from the middle; 1 is the edge (the authors' program: 1), more lets it leave the frame."""
+    where_prior_mean: tuple[float, float, float, float] = (-0.5, -0.5, 0.0, 0.0)
+    """Mean of p^D(where), in logits: scale x, scale y, shift x, shift y."""
+    where_prior_std: tuple[float, float, float, float] = (0.5, 0.5, 0.5, 0.5)
+
+    # --- switches: places where the authors' program departs from the paper, or the paper is silent
+    where_prior: Literal["fixed", "learned", "autoregressive"] = "learned"
+    """p^D(where): fixed Gaussian (App. B); the same with a learned mean and std; or each object given the one before."""
+    presence_after_what: bool = False
+    """Discovery: q(pres) given h^D and what (the caption of fig. 3 and the authors' program), or h^D alone (Algorithm 3)."""
+    glimpse_mask: bool = False
+    """Propagation: multiply glimpses by a soft mask made from the temporal state (the authors' program)."""
+    what_update: Literal["residual", "absolute", "gated"] = "residual"
+    """Propagation, mean of q(what): change of the old what, a new one (paper), or the authors' gated mixture."""
+    where_covariance: Literal["diagonal", "full"] = "diagonal"
+    """Propagation, q(where): factorised (paper), or correlated by a learned triangular matrix (the authors' program)."""
+    prior_update: Literal["residual", "absolute"] = "residual"
+    """p^P: Gaussians around the old what and where, or anywhere (the authors' program); the paper is silent."""
+    mean_image: bool = False
+    """Add a learned image under present glimpses (the authors' program)."""
+    glimpse_output: Literal["sigmoid", "scaled"] = "sigmoid"
+    """Decoder output: sigmoid(x - 2), or x times a learned scale that starts at 0.25 (the authors' program)."""
+    proposal: Literal["glimpse", "none", "image", "low-resolution", "projection"] = "glimpse"
+    """What propagation sees of the frame before it updates where (App. A): the proposal glimpse, nothing, or what the authors tried first."""
+    relation: Literal["rnn", "none"] = "rnn"
+    """The relation RNN across objects, or each object on its own."""
+
+    # --- initial biases: they decide which behaviour training starts from
+    discovery_bias: float = 1.0
+    """Initial logit of q^D(pres)."""
+    propagation_bias: float = 4.0
+    """Initial logit of q^P(pres); the authors' program: 5."""
+    survival_bias: float = 5.0
+    """Initial logit of p^P(pres); the authors' program: 10."""
+    nothing_new_bias: float = 10.0
+    """Initial extra logit of p^D(D_t = 0) for t > 1, as in the authors' program."""
+    discovery_where_std_bias: float = -2.0
+    """Initial pre-softplus std of where in discovery; the authors' program: -3."""
+    propagation_where_std_bias: float = -2.0
+    """Initial pre-softplus std of where in propagation; the authors' program: -4."""
+    min_std: float = 0.01
+    """Added to every learned standard deviation."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where sequences come from."""
+
+    name: str = "moving-mnist"
+    """moving-mnist, moving-mnist-free, moving-mnist-in-out, or a .npz file of sequences."""
+    digits: str = "mnist"
+    """mnist, strokes, or a folder with the four MNIST idx files."""
+    length: int = 10
+    """T, frames in a sequence."""
+    size: tuple[int, int] = (50, 50)
+    """Height and width of a frame in pixels."""
+    max_digits: int = 2
+    """The number of digits is uniform over 0 to this."""
+    digit_scale: float = 1.0
+    """Size of a digit; 0.7 makes it 30% smaller."""
+    speed: float = 10.0
+    """Largest speed in pixels per frame and axis."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Optimiser, objective, curriculum (App. D.1) and what our recipe adds."""
+
+    steps: int = 20_000
+    batch: int = 32
+    """Sequences per step."""
+    particles: int = 5
+    """K of the IWAE bound."""
+    bound: Literal["elbo", "iwae", "fivo"] = "iwae"
+    estimator: Literal["vimco", "vimco-authors", "nvil", "reinforce"] = "vimco"
+    """Gradient estimator for presence; see objective.py."""
+    optimiser: Literal["adam", "rmsprop"] = "adam"
+    learning_rate: float = 3e-4
+    warm_up: int = 500
+    """Steps over which the learning rate rises from 0."""
+    decay: tuple[int, ...] = ()
+    """Steps at which the learning rate is divided by three (paper: 400k and 1M)."""
+    final_decay: float = 0.25
+    """Last part of training in which the learning rate falls to 0 along a cosine; 0 for never."""
+    clip: float = 10.0
+    """Largest gradient norm; 0 for no clipping."""
+    first_length: int = 3
+    """Curriculum: frames at the start."""
+    stage: int = 700
+    """Curriculum: steps until one more frame is added."""
+    discovery_dropout: float = 0.9
+    """Training only: probability that a particle cannot discover at a frame t > 1."""
+    discovery_cost: float = 50.0
+    """Training only: nats per discovered object, annealed to 0 ..."""
+    discovery_cost_steps: int = 4_000
+    """... over so many steps."""
+    rediscovery_cost: float = 0.0
+    """Training only, lasting: nats per object discovered at t > 1."""
+    seed: int = 0
+    evaluate_every: int = 1_000
+    """Steps between validations and checkpoints."""
+    validation_sequences: int = 256
+    keep: int = 2
+    """Checkpoints kept besides the best."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A model, the data it is meant for and how it is trained."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+PAPER_RECIPE = TrainConfig(
+    steps=2_000_000,
+    batch=32,
+    particles=5,
+    optimiser="rmsprop",
+    learning_rate=1e-5,
+    warm_up=0,
+    decay=(400_000, 1_000_000),
+    final_decay=0.0,
+    clip=0.0,
+    first_length=3,
+    stage=100_000,
+    discovery_dropout=0.0,
+    discovery_cost=0.0,
+    discovery_cost_steps=1,
+    rediscovery_cost=0.0,
+    evaluate_every=10_000,
+)
+"""App. D.1, unchanged."""
+
+AUTHORS_SWITCHES: dict[str, Any] = {
+    "shift_limit": 1.0,
+    "where_prior": "autoregressive",
+    "where_prior_mean": (-2.0, -2.0, 0.0, 0.0),
+    "where_prior_std": (1.32, 1.32, 1.32, 1.32),
+    "presence_after_what": True,
+    "glimpse_mask": True,
+    "what_update": "gated",
+    "where_covariance": "full",
+    "prior_update": "absolute",
+    "mean_image": True,
+    "glimpse_output": "scaled",
+    "discovery_bias": 1.0,
+    "propagation_bias": 5.0,
+    "survival_bias": 10.0,
+    "nothing_new_bias": 10.0,
+    "discovery_where_std_bias": -3.0,
+    "propagation_where_std_bias": -4.0,
+}
+"""Fields of ModelConfig as the authors' program sets them, for ``dataclasses.replace``."""
+
+PRESETS: dict[str, Preset] = {
+    "sqair-mlp": Preset(),
+    "sqair-conv": Preset(model=ModelConfig(networks="conv", width=128)),
+    "air-mlp": Preset(
+        model=ModelConfig(kind="air"), train=TrainConfig(first_length=10, discovery_dropout=0.0)
+    ),
+    "sqair-pedestrians": Preset(
+        model=ModelConfig(
+            image=(64, 64),
+            glimpse=(28, 12),
+            networks="conv",
+            width=128,
+            conv=ConvConfig(
+                features=(16, 32, 64, 64),
+                decoder_hidden=128,
+                decoder_maps=64,
+                decoder_features=(64, 64),
+                decoder_strides=(2, 2),
+            ),
+            where_prior_mean=(-2.0, -1.0, 0.0, 0.0),
+        ),
+        data=DataConfig(length=5, size=(64, 64)),
+        train=TrainConfig(stage=2_000),
+    ),
+    "tiny": Preset(
+        model=ModelConfig(
+            image=(32, 32), glimpse=(12, 12), max_objects=2, what_size=16, width=64
+        ),
+        data=DataConfig(
+            digits="strokes", size=(32, 32), length=6, max_digits=1, digit_scale=0.6, speed=4.0
+        ),
+        train=TrainConfig(steps=3_000, stage=300, evaluate_every=250, validation_sequences=128),
+    ),
+}
+
+
+def preset(name: str) -> Preset:
+    """The preset called `name`; an unknown one is refused with the nearest that exists."""
+    if name in PRESETS:
+        return PRESETS[name]
+    raise UserError(f"unknown preset {name!r}; {nearest(name, PRESETS)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """'did you mean ...?' or the list of what exists."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(sorted(known))
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A dataclass as plain lists, dicts and numbers, ready for JSON or TOML."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+    return plain(dataclasses.asdict(config))
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """The inverse of `to_dict`; an unknown key or a value of the wrong type is refused by name."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where.rstrip('.') or cls.__name__} must be a table of keys and values")
+    hints = typing.get_type_hints(cls)
+    for key in values:
+        if key not in hints:
+            raise UserError(f"unknown key {where + str(key)!r}; {nearest(str(key), hints)}")
+    return cls(**{key: _value(hints[key], item, where + key) for key, item in values.items()})
+
+
+def _value(hint: Any, value: Any, name: str) -> Any:
+    """`value` as the type `hint`, or a refusal that names the key."""
+    if dataclasses.is_dataclass(hint):
+        return from_dict(typing.cast(type, hint), value, name + ".")
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if value in arguments and type(value) in {type(argument) for argument in arguments}:
+            return value
+        raise UserError(f"{name} must be one of {', '.join(map(str, arguments))}, not {value!r}")
+    if origin is tuple and isinstance(value, list | tuple):
+        kinds = [arguments[0]] * len(value) if arguments[-1] is ... else list(arguments)
+        if len(kinds) == len(value):
+            return tuple(_value(kind, item, name) for kind, item in zip(kinds, value, strict=True))
+        raise UserError(f"{name} must have {len(kinds)} numbers, not {len(value)}")
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and type(value) is hint:
+        return value
+    wanted = "a list" if origin is tuple else hint.__name__
+    raise UserError(f"{name} must be {wanted}, not {value!r}")
+
+
+def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
+    """Dotted names of the fields in which two configs differ."""
+    names = []
+    for item in dataclasses.fields(old):
+        a, b = getattr(old, item.name), getattr(new, item.name)
+        if dataclasses.is_dataclass(a):
+            names += differences(a, b, f"{prefix}{item.name}.")
+        elif a != b:
+            names.append(prefix + item.name)
+    return names
