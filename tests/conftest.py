@@ -1,0 +1,28 @@
+"""Set-up shared by all tests. Must not import sqair: the jaxtyping plugin instruments the package on its first import."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+# Before jax is imported, and inherited by the commands that tests start. Programs that took long to compile are kept
+# between workers and runs.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The first example of a property pays for a compilation, so no deadline. CI tries the same examples every time.
+COMMON = {"deadline": None, "max_examples": 30, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("local", **COMMON)
+settings.register_profile("same", derandomize=True, database=None, **COMMON)
+settings.load_profile("same" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Arrays made while the test runs are float64 and int64; everywhere else jax keeps its 32 bits."""
+    with jax.enable_x64(True):
+        yield
