@@ -1,4 +1,4 @@
-"""Set-up shared by all tests. Must not import sqair: the jaxtyping plugin instruments the package on its first import."""
+"""Set-up shared by all tests. It must not import sqair: the jaxtyping plugin works on the first import of the package."""
 
 import os
 from collections.abc import Iterator
