@@ -1,4 +1,4 @@
-"""Set-up shared by all tests. It must not import sqair: the jaxtyping plugin works on the first import of the package."""
+"""Set-up shared by all tests. It must not import sqair: the jaxtyping plugin works on the first import of it."""
 
 import os
 from collections.abc import Iterator
