@@ -1,7 +1,8 @@
 """Every knob and every preset (App. D and E of the paper).
 
-Standard library only, so that ``sqair --help`` stays instant. A preset is one frozen dataclass; a command line or a TOML file
-overrides fields of it by name. Where the paper is silent or the authors' program departs from it, the field's comment says so.
+Standard library only, so that ``sqair --help`` stays instant. A preset is one frozen dataclass; a command line or a
+TOML file overrides fields of it by name. Where the paper is silent or the authors' program departs from it, the
+field's comment says so.
 """
 
 import dataclasses
@@ -61,32 +62,28 @@ class ModelConfig:
     scale_limits: tuple[float, float] = (0.02, 1.0)
     """Smallest and largest size of a glimpse, as a share of the frame."""
     shift_limit: float = 1.5
-    """How far a centre may lie from the middle; 1 is the edge (the authors' program: 1), more lets it leave the frame."""
+    """How far a centre may lie from the middle: 1 is the edge (the authors' program), more lets it leave the frame."""
     where_prior_mean: tuple[float, float, float, float] = (-0.5, -0.5, 0.0, 0.0)
     """Mean of p^D(where), in logits: scale x, scale y, shift x, shift y."""
     where_prior_std: tuple[float, float, float, float] = (0.5, 0.5, 0.5, 0.5)
 
     # --- switches: places where the authors' program departs from the paper, or the paper is silent
     where_prior: Literal["fixed", "learned", "autoregressive"] = "learned"
-    """p^D(where): fixed Gaussian (App. B); the same with a learned mean and std; or each object given the one before."""
+    """p^D(where): a fixed Gaussian (App. B), one with learned mean and std, or each object given the one before it."""
     presence_after_what: bool = False
-    """Discovery: q(pres) given h^D and what (the caption of fig. 3 and the authors' program), or h^D alone (Algorithm 3)."""
+    """Discovery: q(pres) given h^D and what (caption of fig. 3, the authors' program), or h^D alone (Algorithm 3)."""
     glimpse_mask: bool = False
     """Propagation: multiply glimpses by a soft mask made from the temporal state (the authors' program)."""
     what_update: Literal["residual", "absolute", "gated"] = "residual"
     """Propagation, mean of q(what): change of the old what, a new one (paper), or the authors' gated mixture."""
     where_covariance: Literal["diagonal", "full"] = "diagonal"
-    """Propagation, q(where): factorised (paper), or correlated by a learned triangular matrix (the authors' program)."""
+    """Propagation, q(where): factorised (paper), or correlated by a learned triangular matrix (authors' program)."""
     prior_update: Literal["residual", "absolute"] = "residual"
     """p^P: Gaussians around the old what and where, or anywhere (the authors' program); the paper is silent."""
     mean_image: bool = False
     """Add a learned image under present glimpses (the authors' program)."""
     glimpse_output: Literal["sigmoid", "scaled"] = "sigmoid"
     """Decoder output: sigmoid(x - 2), or x times a learned scale that starts at 0.25 (the authors' program)."""
-    proposal: Literal["glimpse", "none", "image", "low-resolution", "projection"] = "glimpse"
-    """What propagation sees of the frame before it updates where (App. A): the proposal glimpse, nothing, or what the authors tried first."""
-    relation: Literal["rnn", "none"] = "rnn"
-    """The relation RNN across objects, or each object on its own."""
 
     # --- initial biases: they decide which behaviour training starts from
     discovery_bias: float = 1.0
@@ -101,6 +98,10 @@ class ModelConfig:
     """Initial pre-softplus std of where in discovery; the authors' program: -3."""
     propagation_where_std_bias: float = -2.0
     """Initial pre-softplus std of where in propagation; the authors' program: -4."""
+    propagation_what_std_bias: float = -1.0
+    """Initial pre-softplus std of what in propagation; the authors' program: 0."""
+    prior_std_bias: float = -1.0
+    """Initial pre-softplus std of both Gaussians of p^P; the authors' program: 0."""
     min_std: float = 0.01
     """Added to every learned standard deviation."""
 
@@ -137,6 +138,8 @@ class TrainConfig:
     bound: Literal["elbo", "iwae", "fivo"] = "iwae"
     estimator: Literal["vimco", "vimco-authors", "nvil", "reinforce"] = "vimco"
     """Gradient estimator for presence; see objective.py."""
+    normalise_nvil: bool = True
+    """NVIL: divide the learning signal by its running deviation, as its authors do; this biases the gradient."""
     optimiser: Literal["adam", "rmsprop"] = "adam"
     learning_rate: float = 3e-4
     warm_up: int = 500
@@ -214,15 +217,15 @@ AUTHORS_SWITCHES: dict[str, Any] = {
     "nothing_new_bias": 10.0,
     "discovery_where_std_bias": -3.0,
     "propagation_where_std_bias": -4.0,
+    "propagation_what_std_bias": 0.0,
+    "prior_std_bias": 0.0,
 }
 """Fields of ModelConfig as the authors' program sets them, for ``dataclasses.replace``."""
 
 PRESETS: dict[str, Preset] = {
     "sqair-mlp": Preset(),
     "sqair-conv": Preset(model=ModelConfig(networks="conv", width=128)),
-    "air-mlp": Preset(
-        model=ModelConfig(kind="air"), train=TrainConfig(first_length=10, discovery_dropout=0.0)
-    ),
+    "air-mlp": Preset(model=ModelConfig(kind="air"), train=TrainConfig(first_length=10, discovery_dropout=0.0)),
     "sqair-pedestrians": Preset(
         model=ModelConfig(
             image=(64, 64),
@@ -242,12 +245,8 @@ PRESETS: dict[str, Preset] = {
         train=TrainConfig(stage=2_000),
     ),
     "tiny": Preset(
-        model=ModelConfig(
-            image=(32, 32), glimpse=(12, 12), max_objects=2, what_size=16, width=64
-        ),
-        data=DataConfig(
-            digits="strokes", size=(32, 32), length=6, max_digits=1, digit_scale=0.6, speed=4.0
-        ),
+        model=ModelConfig(image=(32, 32), glimpse=(12, 12), max_objects=2, what_size=16, width=64),
+        data=DataConfig(digits="strokes", size=(32, 32), length=6, max_digits=1, digit_scale=0.6, speed=4.0),
         train=TrainConfig(steps=3_000, stage=300, evaluate_every=250, validation_sequences=128),
     ),
 }
