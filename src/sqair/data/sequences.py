@@ -1,0 +1,245 @@
+"""Sequences from a generator or from a file, behind one interface; and the .npz files that hold them.
+
+A source has two ways to give sequences. ``batch`` draws at random and is meant to run inside a compiled train step:
+pass the source itself as an argument of the compiled function, so that its arrays are not baked into the program.
+``fixed`` gives a numbered list that never changes: sequence i is the same whatever else is asked for.
+
+A file is an .npz with `frames` uint8 (S,T,H,W) or (S,T,H,W,3) and, if the truth is known, `counts` (S,T), `boxes`
+(S,T,O,4), `ids` (S,T,O), `labels` (S,O) and `visible` (S,T,O), as in `Sequences`. Its last tenth is "validation", the
+rest is "train", and "test" is all of it.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+from numpy import ndarray
+
+from sqair.config import FORMAT_VERSION, DataConfig, UserError, nearest
+from sqair.data.digits import Digits, Split, load_digits, rescale
+from sqair.data.files import written_atomically
+from sqair.data.moving_digits import MOTIONS, Sequences, check_fits, make_sequences
+
+CHUNK = 100
+"""Sequences of a fixed list that share a key; part of what defines the list."""
+TRUTH_AXES = {"counts": "ST", "boxes": "STO4", "ids": "STO", "labels": "SO", "visible": "STO"}
+INTEGERS = ("counts", "ids", "labels")
+
+
+class GeneratedSource(eqx.Module):
+    """Moving digits of one split, as many as one likes."""
+
+    digits: Digits
+    config: DataConfig = eqx.field(static=True)
+
+    def batch(self, key: PRNGKeyArray, count: int) -> Sequences:
+        """`count` new sequences."""
+        return make_sequences(key, self.digits, self.config, count)
+
+    def fixed(self, count: int, seed: int = 1, start: int = 0) -> Sequences:
+        """Sequences `start` to `start + count` of the list with this seed."""
+        _check_count(count)
+        key = jax.random.key(seed)
+        numbers = range(start // CHUNK, (start + count - 1) // CHUNK + 1)
+        chunks = [_make(jax.random.fold_in(key, n), self.digits, self.config, CHUNK) for n in numbers]
+        skip = start - numbers[0] * CHUNK
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts)[skip : skip + count], *chunks)
+
+
+class FileSource(eqx.Module):
+    """Sequences of one split of a file; the frames stay on the device as bytes."""
+
+    sequences: Sequences
+    path: str = eqx.field(static=True)
+
+    def batch(self, key: PRNGKeyArray, count: int) -> Sequences:
+        """`count` sequences drawn uniformly, with replacement."""
+        index = jax.random.randint(key, (count,), 0, len(self.sequences.frames))
+        return _to_floats(jax.tree.map(lambda values: jnp.asarray(values)[index], self.sequences))
+
+    def fixed(self, count: int, seed: int = 1, start: int = 0) -> Sequences:
+        """Sequences `start` to `start + count` in the file's order; a file needs no seed."""
+        del seed
+        _check_count(count)
+        available = len(self.sequences.frames)
+        if start + count > available:
+            raise UserError(
+                f"{self.path} has only {available} sequences for this use; ask for no more with --sequences"
+            )
+        return _to_floats(jax.tree.map(lambda values: jnp.asarray(values)[start : start + count], self.sequences))
+
+
+Source = GeneratedSource | FileSource
+
+_make = jax.jit(make_sequences, static_argnames=("config", "count"))
+
+
+def open_data(config: DataConfig, split: Split) -> Source:
+    """The source that `config` names, a generator or a file; everything that cannot work is refused here."""
+    if config.name in MOTIONS:
+        digits = rescale(load_digits(config.digits, split), config.digit_scale)
+        check_fits(digits, config)
+        return GeneratedSource(jax.tree.map(jnp.asarray, digits), config)
+    if not config.name.endswith(".npz"):
+        known = nearest(config.name, MOTIONS)
+        raise UserError(f"unknown data {config.name!r}; {known} A file of sequences must end in .npz")
+    sequences = load_sequences(config.name)
+    _check_frames(sequences.frames, config)
+    cut = _split(_cut(sequences, config.length), split, config.name)
+    return FileSource(jax.tree.map(jnp.asarray, cut), config.name)
+
+
+def collect(source: Source, count: int, seed: int = 1) -> Sequences:
+    """The first `count` of the fixed list as numpy arrays, with frames as bytes: a quarter of the floats' size."""
+    _check_count(count)
+    pieces = [
+        jax.tree.map(np.asarray, to_bytes(source.fixed(min(CHUNK, count - start), seed, start)))
+        for start in range(0, count, CHUNK)
+    ]
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def to_bytes(sequences: Sequences) -> Sequences:
+    """The same with frames as uint8; bytes stay as they are."""
+    frames = sequences.frames
+    if frames.dtype == np.uint8:
+        return sequences
+    return sequences._replace(frames=np.asarray(jnp.clip(jnp.round(frames * 255.0), 0, 255).astype(jnp.uint8)))
+
+
+def save_sequences(path: str | Path, sequences: Sequences) -> None:
+    """Write an .npz file, all of it or nothing. `frames` may be floats in [0, 1] or bytes."""
+    arrays: dict[str, Any] = {
+        name: np.asarray(values) for name, values in to_bytes(sequences)._asdict().items() if values is not None
+    }
+    _check_arrays(arrays, str(path))
+    try:
+        with written_atomically(Path(path)) as file:
+            np.savez_compressed(file, format_version=np.int32(FORMAT_VERSION), **arrays)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def load_sequences(path: str | Path) -> Sequences:
+    """Read an .npz file into numpy arrays, frames as bytes; nothing in it is run. Anything malformed is refused."""
+    arrays = _read_arrays(Path(path).expanduser())
+    version = arrays.pop("format_version", np.int32(FORMAT_VERSION))
+    if version.shape != () or version.dtype.kind not in "iu" or version != FORMAT_VERSION:
+        raise UserError(
+            f"{path} has format {version}, this program reads {FORMAT_VERSION}; write it again with `sqair data`"
+        )
+    known = {name: arrays[name] for name in Sequences._fields if name in arrays}
+    _check_arrays(known, str(path))
+    wanted = {name: np.int32 if name in INTEGERS else np.float32 for name in known}
+    return Sequences(
+        **{name: values if name == "frames" else values.astype(wanted[name]) for name, values in known.items()}
+    )
+
+
+def _read_arrays(path: Path) -> dict[str, ndarray]:
+    """All arrays of an .npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; make it with `sqair data --out {path.name}`") from error
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a folder, not an .npz file of sequences") from error
+    except PermissionError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    # What a file of another kind, or half of one, makes numpy and zipfile raise:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        raise UserError(f"{path} is not an intact .npz file of sequences; make it again") from error
+    except (zipfile.BadZipFile, zlib.error, MemoryError, SyntaxError) as error:
+        raise UserError(f"{path} is not an intact .npz file of sequences; make it again") from error
+
+
+def _check_arrays(arrays: Mapping[str, ndarray], path: str) -> None:
+    """Refuse wrong shapes and types, and zero sequences."""
+    if "frames" not in arrays:
+        raise UserError(f"{path} has no array `frames`; a file of sequences needs it")
+    frames = arrays["frames"]
+    if frames.dtype != np.uint8 or frames.ndim not in (4, 5) or (frames.ndim == 5 and frames.shape[4] != 3):
+        raise UserError(
+            f"`frames` of {path} are {frames.dtype} {frames.shape}; they must be uint8 "
+            "(sequences, frames, height, width), with a last axis of 3 for colour"
+        )
+    if 0 in frames.shape:
+        raise UserError(f"{path} holds no sequences: `frames` are {frames.shape}")
+    sizes = {"S": frames.shape[0], "T": frames.shape[1], "4": 4}
+    for name, axes in TRUTH_AXES.items():
+        if name in arrays:
+            _check_truth(name, arrays[name], axes, sizes, path)
+
+
+def _check_truth(name: str, values: ndarray, axes: str, sizes: dict[str, int], path: str) -> None:
+    """Refuse truth that does not fit the frames; the first array with objects fixes their number in `sizes`."""
+    kinds, kind = ("iu", "integers") if name in INTEGERS else ("f", "floats")
+    if values.dtype.kind not in kinds:
+        raise UserError(f"`{name}` of {path} are {values.dtype}; they must be {kind}")
+    if values.ndim == len(axes) and "O" in axes:
+        sizes.setdefault("O", values.shape[axes.index("O")])
+    expected = tuple(sizes.get(axis, 0) for axis in axes)
+    if values.shape != expected:
+        raise UserError(f"`{name}` of {path} are {values.shape}; beside the other arrays they must be {expected}")
+
+
+def _check_frames(frames: Any, config: DataConfig) -> None:
+    """Refuse a file whose frames are too few or of another size than `config` says."""
+    length, size = frames.shape[1], frames.shape[2:4]
+    if length < config.length:
+        raise UserError(
+            f"{config.name} has sequences of {length} frames; set length to {length} or less, not {config.length}"
+        )
+    if size != config.size:
+        raise UserError(
+            f"{config.name} has frames of {size[0]}x{size[1]}; set size to that, not {config.size[0]}x{config.size[1]}"
+        )
+
+
+def _check_count(count: int) -> None:
+    if count < 1:
+        raise UserError(f"the number of sequences must be at least 1, not {count}")
+
+
+def _cut(sequences: Sequences, length: int) -> Sequences:
+    """The first `length` frames."""
+    timed = {
+        name: values[:, :length]
+        for name, values in sequences._asdict().items()
+        if values is not None and name != "labels"
+    }
+    return sequences._replace(**timed)
+
+
+def _split(sequences: Sequences, split: Split, path: str) -> Sequences:
+    """The part of a file that serves as `split`."""
+    total = len(sequences.frames)
+    if split != "test" and total < 2:
+        raise UserError(f"{path} has one sequence; training needs at least two, one of them for validation")
+    held_out = -(-total // 10)
+    part = {"train": slice(None, total - held_out), "validation": slice(total - held_out, None), "test": slice(None)}[
+        split
+    ]
+    return jax.tree.map(lambda values: values[part], sequences)
+
+
+def _to_floats(sequences: Sequences) -> Sequences:
+    """The same with frames in [0, 1]."""
+    return sequences._replace(frames=jnp.asarray(sequences.frames).astype(jnp.float32) / 255.0)
