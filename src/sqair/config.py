@@ -22,6 +22,10 @@ class UserError(Exception):
     """Something the user can mend; shown as one line, exit code 1."""
 
 
+class UsageError(UserError):
+    """A command used wrongly; shown as one line, exit code 2."""
+
+
 @dataclass(frozen=True)
 class ConvConfig:
     """The convolutional encoder and the subpixel decoder (App. D.2, E). All filters are 3x3 with SAME padding."""
