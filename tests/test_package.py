@@ -10,9 +10,13 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax.numpy as jnp
+import jaxtyping
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from sqair.spatial_transformer import hat_weights
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -91,6 +95,12 @@ def test_import_is_light(tmp_path: Path) -> None:
     modules = json.loads(run(sys.executable, "-c", program, cwd=tmp_path))
     assert "sqair.config" in modules
     assert not (HEAVY | {"numpy", "rich", "tyro"}).intersection(modules)
+
+
+def test_shapes_are_checked_while_tests_run() -> None:
+    with pytest.raises(jaxtyping.TypeCheckError):
+        hat_weights(jnp.ones(2), jnp.zeros(()), 3, 3)
+    assert hat_weights(jnp.ones(()), jnp.zeros(()), 3, 3).shape == (3, 3)
 
 
 def test_versions_agree() -> None:
