@@ -1,0 +1,1 @@
+"""Evaluation: bounds and counting, as DEFINITIONS of the documentation give them."""

@@ -1,0 +1,1 @@
+"""Training: curriculum, optimiser, checkpoints, run folders and the loop."""

@@ -1,0 +1,47 @@
+"""What changes while training goes on (App. D.1): sequence length, learning rate, and the devices of our recipe.
+
+Every function can be compiled with `step` as an argument. Devices are for training only: no reported bound uses them.
+
+Axes: B sequences, K particles, T frames.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from sqair.config import TrainConfig
+from sqair.model import Devices
+
+
+def length_at(step: Int[Array, ""] | int, config: TrainConfig, total_length: int) -> Int[Array, ""]:
+    """Frames used at `step`: `first_length`, and one more every `stage` steps, up to `total_length`."""
+    return jnp.clip(config.first_length + step // config.stage, 1, total_length)
+
+
+def learning_rate(config: TrainConfig) -> optax.Schedule:
+    """A linear rise over `warm_up`, a third at each step of `decay`, and a cosine to 0 over the last `final_decay`."""
+    cosine_steps = config.final_decay * config.steps
+    cosine_start = config.steps - cosine_steps
+
+    def schedule(step: Int[Array, ""] | int) -> Float[Array, ""]:
+        step = jnp.asarray(step)
+        warm_up = jnp.minimum(1.0, (step + 1) / max(config.warm_up, 1))
+        thirds = sum(jnp.where(step >= at, math.log(3.0), 0.0) for at in config.decay)
+        done = jnp.clip((step - cosine_start) / cosine_steps, 0.0, 1.0) if cosine_steps > 0 else 0.0
+        return config.learning_rate * warm_up * jnp.exp(-jnp.asarray(thirds)) * 0.5 * (1 + jnp.cos(math.pi * done))
+
+    return schedule
+
+
+def devices_at(
+    key: PRNGKeyArray, step: Int[Array, ""] | int, config: TrainConfig, shape: tuple[int, int, int]
+) -> Devices:
+    """Devices with axes `shape` = (B, K, T): discovery dropout after the first frame, and costs of discovery."""
+    later = jnp.arange(shape[2]) > 0
+    dropped = later & jax.random.bernoulli(key, config.discovery_dropout, shape)
+    left = jnp.clip(1 - step / max(config.discovery_cost_steps, 1), 0.0, 1.0)
+    cost = config.discovery_cost * left + config.rediscovery_cost * later
+    return Devices(discover=jnp.where(dropped, 0.0, 1.0), cost=jnp.broadcast_to(cost, shape))
