@@ -110,8 +110,8 @@ class DiscoveryPosterior(eqx.Module):
 class CountPrior(eqx.Module):
     """eq. 8: p(D_t | P_t), a learned table with one row for each P_t; the first frame has a table of its own."""
 
-    first: Float[Array, " N+1"]
-    later: Float[Array, "N+1 N+1"]
+    first: Float[Array, " counts"]
+    later: Float[Array, "counts counts"]
 
     def __init__(self, config: ModelConfig) -> None:
         size = config.max_objects + 1

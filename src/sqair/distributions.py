@@ -106,10 +106,10 @@ class OnesThenZero(NamedTuple):
 class Count(NamedTuple):
     """eq. 8: Categorical(n; limit, softmax(logits)) on n in {0..limit}."""
 
-    logits: Float[Array, " N+1"]
+    logits: Float[Array, " counts"]
     limit: Float[Array, ""]
 
-    def _log_probs(self) -> Float[Array, " N+1"]:
+    def _log_probs(self) -> Float[Array, " counts"]:
         possible = jnp.arange(self.logits.shape[0]) <= self.limit
         return jax.nn.log_softmax(jnp.where(possible, self.logits, -jnp.inf))
 

@@ -63,7 +63,7 @@ def head(size_in: int, width: int, size_out: int, *, key: PRNGKeyArray, bias: fl
     return MLP((size_in, width, size_out), key=key, gain=HEAD_GAIN, bias=bias)
 
 
-def gaussian(raw: Float[Array, "*batch 2*D"], min_std: float, std_bias: float = 0.0) -> Gaussian:
+def gaussian(raw: Float[Array, "*batch twice_D"], min_std: float, std_bias: float = 0.0) -> Gaussian:
     """A head's output read as a mean and a standard deviation before softplus."""
     mean, std = jnp.split(raw, 2, axis=-1)
     return Gaussian(mean, jax.nn.softplus(std + std_bias) + min_std)
@@ -131,7 +131,7 @@ class Encoders(eqx.Module):
         return gaussian(self.to_what(self.to_glimpse(self._features(g))), self.min_std)
 
 
-def pixel_shuffle(x: Float[Array, "F*s*s Y X"], s: int) -> Float[Array, "F Y*s X*s"]:
+def pixel_shuffle(x: Float[Array, "maps Y X"], s: int) -> Float[Array, "F rows columns"]:
     """Feature maps become an s times larger image (Shi et al. 2016)."""
     _, rows, columns = x.shape
     x = x.reshape(-1, s, s, rows, columns)

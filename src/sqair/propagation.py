@@ -59,7 +59,7 @@ class RelationRNN(eqx.Module):
     def __call__(
         self,
         related: Related,
-        glimpse: Float[Array, " 2*W"],
+        glimpse: Float[Array, " twice_W"],
         what: Float[Array, " W"],
         where: Float[Array, "4"],
         temporal: Float[Array, " H"],
