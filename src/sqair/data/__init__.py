@@ -1,6 +1,6 @@
 """Digits, moving digits and sequences of frames, with the truth about them."""
 
-from sqair.data.digits import Digits, Split, cut_out, load_digits, rescale
+from sqair.data.digits import Digits, Split, contact_sheet, cut_out, load_digits, rescale
 from sqair.data.mnist import load_mnist
 from sqair.data.moving_digits import MOTIONS, Sequences, check_fits, make_sequences
 from sqair.data.sequences import (
@@ -25,6 +25,7 @@ __all__ = [
     "Split",
     "check_fits",
     "collect",
+    "contact_sheet",
     "cut_out",
     "load_digits",
     "load_mnist",

@@ -114,3 +114,18 @@ def _resize_matrix(
     inside = (origin < old[:, None, None]) & (target < new[:, None, None])
     weights = np.where(inside, np.maximum(1.0 - distance, 0.0), 0.0)
     return (weights / np.maximum(weights.sum(axis=2, keepdims=True), 1e-9)).astype(np.float32)
+
+
+def contact_sheet(
+    images: UInt8[ndarray, "n 28 28"], labels: Int32[ndarray, " n"], columns: int = 10, enlarge: int = 4
+) -> UInt8[ndarray, "height width"]:
+    """A picture with one row per class, 0 to 9, of the first `columns` digits of that class, smoothly enlarged."""
+    side, gap = images.shape[1] * enlarge, 2 * enlarge
+    sheet = np.zeros((10 * (side + gap) + gap, columns * (side + gap) + gap), np.uint8)
+    old, new = np.array([images.shape[1]]), np.array([side])
+    matrix = _resize_matrix(old, new, images.shape[1], side)[0]
+    for digit in range(10):
+        for column, image in enumerate(images[labels == digit][:columns]):
+            top, left = gap + digit * (side + gap), gap + column * (side + gap)
+            sheet[top : top + side, left : left + side] = (matrix @ image @ matrix.T).round()
+    return sheet

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray, UInt8
 from numpy import ndarray
 
 from sqair.config import DataConfig, UserError, nearest
@@ -213,10 +213,10 @@ def _trajectories(
     bounds = Bounds(low, jnp.broadcast_to(frame, sizes.shape), config.speed)
     jerk_key, first_key, place_key, later_key = jax.random.split(key, 4)
     jerks = JERK_STD * jax.random.normal(jerk_key, (config.length, *start.shape))
-    first = _set_off(first_key, start, jerks[0], bounds)
+    first = set_off(first_key, start, jerks[0], bounds)
     if config.name == "moving-mnist-in-out":
         places = jnp.round(jax.random.uniform(place_key, jerks[1:].shape) * (frame - sizes))
-        fresh = _set_off(later_key, places, jerks[1:], bounds)
+        fresh = set_off(later_key, places, jerks[1:], bounds)
     else:
         fresh = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, jerks[1:].shape), first)  # nothing appears later
 
@@ -230,7 +230,7 @@ def _trajectories(
     return jnp.moveaxis(jnp.concatenate([first.position[None], later]), 0, 1)
 
 
-def _set_off(
+def set_off(
     key: PRNGKeyArray, position: Float[Array, "*shape 2"], jerk: Float[Array, "*shape 2"], bounds: Bounds
 ) -> Motion:
     """A motion that begins at `position`. As in the authors' program it has moved once before, from anywhere."""
@@ -260,7 +260,7 @@ def move(motion: Motion, jerk: Float[Array, "*shape 2"], bounds: Bounds) -> Moti
 
 
 def _render(
-    images: Int[Array, "S O C C"], corners: Int[Array, "S T O 2"], alive: Bool[Array, "S T O"], frame: tuple[int, int]
+    images: UInt8[Array, "S O C C"], corners: Int[Array, "S T O 2"], alive: Bool[Array, "S T O"], frame: tuple[int, int]
 ) -> Float[Array, "S T H W"]:
     """Digits at whole pixels, the brightest on top: every pixel of the frame looks up its pixel of every digit."""
     side = images.shape[-1]

@@ -31,6 +31,7 @@ CHUNK = 100
 """Sequences of a fixed list that share a key; part of what defines the list."""
 TRUTH_AXES = {"counts": "ST", "boxes": "STO4", "ids": "STO", "labels": "SO", "visible": "STO"}
 INTEGERS = ("counts", "ids", "labels")
+KNOWN = ("format_version", *Sequences._fields)
 
 
 class GeneratedSource(eqx.Module):
@@ -135,19 +136,17 @@ def load_sequences(path: str | Path) -> Sequences:
         raise UserError(
             f"{path} has format {version}, this program reads {FORMAT_VERSION}; write it again with `sqair data`"
         )
-    known = {name: arrays[name] for name in Sequences._fields if name in arrays}
-    _check_arrays(known, str(path))
-    wanted = {name: np.int32 if name in INTEGERS else np.float32 for name in known}
-    return Sequences(
-        **{name: values if name == "frames" else values.astype(wanted[name]) for name, values in known.items()}
-    )
+    _check_arrays(arrays, str(path))
+    frames = arrays.pop("frames")
+    truth = {name: values.astype(np.int32 if name in INTEGERS else np.float32) for name, values in arrays.items()}
+    return Sequences(frames, **truth)
 
 
 def _read_arrays(path: Path) -> dict[str, ndarray]:
-    """All arrays of an .npz file."""
+    """The arrays of an .npz file that we know; the rest of it is not read."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in KNOWN if name in archive.files}
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; make it with `sqair data --out {path.name}`") from error
     except IsADirectoryError as error:
@@ -168,6 +167,10 @@ def _read_arrays(path: Path) -> dict[str, ndarray]:
         raise UserError(f"{path} is not an intact .npz file of sequences; make it again") from error
     except (zipfile.BadZipFile, zlib.error, MemoryError, SyntaxError) as error:
         raise UserError(f"{path} is not an intact .npz file of sequences; make it again") from error
+    for name, values in arrays.items():
+        if not isinstance(values, ndarray):  # numpy hands over members that are no arrays as they are
+            raise UserError(f"`{name}` of {path} is not an array; make the file again")
+    return arrays
 
 
 def _check_arrays(arrays: Mapping[str, ndarray], path: str) -> None:

@@ -67,7 +67,7 @@ def _hands(rng: np.random.Generator, skeleton: Skeleton, count: int) -> Float[nd
     poses = skeleton.points()
     mixture = rng.dirichlet(np.full(len(poses), 0.8), count)
     controls = np.einsum("nk,kci->nci", mixture, poses)
-    wobble = rng.gamma(4.0, 0.008, (count, 1, 1))  # some hands are steadier than others
+    wobble = rng.gamma(4.0, 0.0072, (count, 1, 1))  # some hands are steadier than others
     return controls + wobble * rng.standard_normal(controls.shape)
 
 
@@ -116,7 +116,7 @@ def _ink(
 ) -> UInt8[ndarray, "n 28 28"]:
     """The paths fitted to the box and drawn with a soft pen."""
     softness = rng.uniform(0.55, 0.72, len(path))
-    thickness = np.clip(rng.normal(1.3, 0.36, len(path)), 0.85, 2.3)  # half of a stroke's width, in pixels
+    thickness = np.clip(rng.normal(1.3, 0.34, len(path)), 0.85, 2.0)  # half of a stroke's width, in pixels
     peak = np.exp((thickness / softness) ** 2 / 2) / 2  # the profile falls to half at `thickness`
     reach = softness * np.sqrt(2 * np.log(peak / FAINTEST))
     side = BOX - rng.uniform(-0.3, 0.3, len(path))
