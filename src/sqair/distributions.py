@@ -62,7 +62,7 @@ class Gaussian(NamedTuple):
         """Log density, summed over the last axis. `mix` has determinant 1."""
         z = (x - self.mean) / self.std
         if self.mix is not None:
-            z = jax.scipy.linalg.solve_triangular(self.mix, z, lower=True, unit_diagonal=True)
+            z = jax.scipy.linalg.solve_triangular(self.mix, z[..., None], lower=True, unit_diagonal=True)[..., 0]
         return -(0.5 * z**2 + jnp.log(self.std) + HALF_LOG_TWO_PI).sum(-1)
 
 
