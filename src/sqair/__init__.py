@@ -1,3 +1,59 @@
-"""SQAIR: finds, tracks, counts and simulates moving objects in video without labels (Kosiorek et al., 2018)."""
+"""SQAIR: finds, tracks, counts and simulates moving objects in video without labels (Kosiorek et al., 2018).
+
+The names below are imported when they are first used, so that ``import sqair`` is instant.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sqair.baselines.air import AIR
+    from sqair.config import DataConfig, ModelConfig, Preset, TrainConfig, UserError, preset
+    from sqair.data import open_data
+    from sqair.evaluation.evaluate import evaluate
+    from sqair.model import SQAIR
+    from sqair.training.checkpoint import load_model as load
+    from sqair.training.checkpoint import save_model as save
+    from sqair.training.loop import train
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AIR",
+    "SQAIR",
+    "DataConfig",
+    "ModelConfig",
+    "Preset",
+    "TrainConfig",
+    "UserError",
+    "evaluate",
+    "load",
+    "open_data",
+    "preset",
+    "save",
+    "train",
+]
+
+_HOMES = {
+    "AIR": "baselines.air",
+    "SQAIR": "model",
+    "evaluate": "evaluation.evaluate",
+    "load": "training.checkpoint",
+    "open_data": "data",
+    "save": "training.checkpoint",
+    "train": "training.loop",
+}
+"""The modules of the names that do not come from config.py."""
+_LONGER = {"load": "load_model", "save": "save_model"}
+"""What a name is called at home, where that differs."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'sqair' has no attribute {name!r}")
+    module = importlib.import_module(f"sqair.{_HOMES.get(name, 'config')}")
+    return getattr(module, _LONGER.get(name, name))
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

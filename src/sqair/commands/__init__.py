@@ -1,0 +1,13 @@
+"""The commands of ``sqair``: one frozen dataclass each, whose fields are flags and whose `run` does the work.
+
+Importing them costs nothing: jax and everything that imports it are imported inside `run`.
+"""
+
+from sqair.commands.common import Command, Common
+from sqair.commands.data import Data
+from sqair.commands.demo import Demo
+from sqair.commands.evaluate import Evaluate
+from sqair.commands.sample import Sample
+from sqair.commands.train import Train
+
+__all__ = ["Command", "Common", "Data", "Demo", "Evaluate", "Sample", "Train"]

@@ -1,0 +1,104 @@
+"""``sqair evaluate``: the numbers of a trained model."""
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import tyro
+
+from sqair.commands.common import Command, Flag, choose_device, finish, optional, replaced
+from sqair.config import DataConfig, UserError, from_dict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(Command):
+    """Measure a trained model: bound, reconstruction, KL, counting, tracking.
+
+    Everything is also written to metrics.json in the results folder.
+
+    examples:
+      sqair evaluate sqair-strokes
+      sqair evaluate runs/train/mine --data digits.npz --sequences 100 --particles 10 --seed 0 --json
+    """
+
+    NAME: ClassVar[str] = "evaluate"
+    POSITIONAL: ClassVar[str | None] = "model"
+
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """A shipped model, a model's folder, or the folder of a run."""
+    data: Annotated[str | None, optional("D", "what the model was trained on")] = None
+    """A data set, of which the test split is used, or a .npz file of sequences."""
+    digits: Annotated[str | None, optional("STR", "those the model was trained on")] = None
+    """mnist, strokes, or a folder with the four MNIST files."""
+    sequences: int = 1000
+    """How many to use."""
+    particles: int = 10
+    """K of the IWAE bound."""
+    seed: int = 1
+    """Of the sequences and the particles."""
+    json: Annotated[Flag, optional("")] = False
+    """Print one JSON object and nothing else."""
+    out: Annotated[str | None, optional("DIR", "runs/evaluate/MODEL")] = None
+    """Folder for results."""
+
+    def run(self) -> None:
+        """Evaluate, print, save."""
+        choose_device(self.common)
+        from sqair.data import open_data
+        from sqair.evaluation.evaluate import evaluate
+        from sqair.training.checkpoint import load_model, read_card
+        from sqair.training.files import finite, write_json
+        from sqair.training.runs import choose_folder
+
+        out = Path(self.out) if self.out is not None else None
+        folder = choose_folder(self.NAME, Path(self.model).name, out, overwrite=self.common.overwrite)
+        model = load_model(self.model)
+        config = self._data(read_card(self.model))
+        check_size(config, model.config.image)
+        source = open_data(config, "test")
+        numbers = evaluate(model, source, sequences=self.sequences, particles=self.particles, seed=self.seed)
+        numbers = finite(numbers | {"model": self.model, "data": config.name})
+        write_json(folder / "metrics.json", numbers)
+        print(json.dumps(numbers) if self.json else table(numbers))
+        finish(folder, sys.stderr if self.json else sys.stdout)
+
+    def _data(self, card: dict[str, Any]) -> DataConfig:
+        """What to evaluate on: a file as it is, or the training data with the flags applied."""
+        config = replaced(trained_on(card), name=self.data, digits=self.digits)
+        if not config.name.endswith(".npz"):
+            return config
+        from sqair.data import load_sequences
+
+        _, length, *size = load_sequences(config.name).frames.shape[:4]
+        return dataclasses.replace(config, length=length, size=tuple(size))
+
+
+def trained_on(card: dict[str, Any]) -> DataConfig:
+    """The data of a model, as its config.json tells; the default where it does not."""
+    training = card.get("training") or {}
+    size = tuple(card["model"].get("image", DataConfig.size))
+    return from_dict(DataConfig, training.get("data", {"size": size}), "training.data.")
+
+
+def check_size(config: DataConfig, image: tuple[int, int]) -> None:
+    """Refuse data whose frames the model cannot take."""
+    if config.size != image:
+        frames, wanted = "x".join(map(str, config.size)), "x".join(map(str, image))
+        raise UserError(f"{config.name} has frames of {frames}, the model was made for {wanted}; use other --data")
+
+
+def table(numbers: dict[str, Any]) -> str:
+    """Names and numbers in two columns; what has no meaning here is left out."""
+    shown = {name: value for name, value in numbers.items() if value is not None}
+    width = max(map(len, shown))
+    return "\n".join(f"{name:{width}}  {rounded(value)}" for name, value in shown.items())
+
+
+def rounded(value: Any) -> str:
+    """A value with as many digits as one reads."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}"

@@ -1,0 +1,70 @@
+"""``sqair sample``: sequences that a model dreams, births and deaths included."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from sqair.commands.common import Command, choose_device, finish, optional
+from sqair.config import UserError
+
+if TYPE_CHECKING:
+    from sqair.commands.scenes import Scene
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Command):
+    """Dream sequences from a model's prior, births and deaths included.
+
+    Writes samples.png, samples.mp4 and samples.npz (frames, boxes, ids, counts).
+
+    examples:
+      sqair sample --model sqair-strokes
+      sqair sample --model runs/train/mine --frames 30 --count 8 --seed 3 --out dreams
+    """
+
+    NAME: ClassVar[str] = "sample"
+
+    model: str = "sqair-strokes"
+    """A shipped model, a model's folder, or the folder of a run."""
+    frames: int = 20
+    """Length of a sequence."""
+    count: int = 4
+    """Number of sequences."""
+    seed: int = 0
+    """The same seed gives the same dreams."""
+    out: Annotated[str | None, optional("DIR", "runs/sample/MODEL")] = None
+    """Folder for results."""
+
+    def run(self) -> None:
+        """Dream, then write pictures and arrays."""
+        if self.frames < 1 or self.count < 1:
+            raise UserError(f"--frames and --count must be at least 1, not {self.frames} and {self.count}")
+        choose_device(self.common)
+        import jax
+
+        from sqair.commands.scenes import dream, load_objects, scene
+        from sqair.training.runs import choose_folder
+
+        out = Path(self.out) if self.out is not None else None
+        folder = choose_folder(self.NAME, Path(self.model).name, out, overwrite=self.common.overwrite)
+        model = load_objects(self.model)
+        info = dream(model, jax.random.key(self.seed), self.count, self.frames)
+        scenes = [scene(model, jax.tree.map(lambda leaf, i=i: leaf[i], info)) for i in range(self.count)]
+        write(folder, scenes)
+        finish(folder)
+
+
+def write(folder: Path, scenes: "list[Scene]") -> None:
+    """The three files."""
+    import numpy as np
+
+    from sqair.data import Sequences, save_sequences
+    from sqair.figures import Row, strip, video
+
+    rows = [Row(str(i + 1), scene.canvas, scene.boxes, scene.ids) for i, scene in enumerate(scenes)]
+    frames = np.clip(np.stack([scene.canvas for scene in scenes]), 0.0, 1.0)
+    frames = frames[..., 0] if frames.shape[-1] == 1 else frames
+    counts, boxes, ids = (np.stack([getattr(s, name) for s in scenes]) for name in ("counts", "boxes", "ids"))
+    save_sequences(folder / "samples.npz", Sequences(frames, counts, boxes, ids))
+    strip(folder / "samples.png", rows)
+    video(folder / "samples.mp4", rows[:4])
