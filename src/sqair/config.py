@@ -280,7 +280,7 @@ def to_dict(config: Any) -> dict[str, Any]:
     return plain(dataclasses.asdict(config))
 
 
-def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+def from_dict(cls: type[T], values: Any, where: str = "") -> T:
     """The inverse of `to_dict`; an unknown key or a value of the wrong type is refused by name."""
     if not isinstance(values, Mapping):
         raise UserError(f"{where.rstrip('.') or cls.__name__} must be a table of keys and values")
