@@ -1,6 +1,32 @@
-"""Run folders: their names, what is in them, and what may be written over."""
+"""Run folders: their names, the files in them, and what may be written over.
 
+run.json         version, command, device, seed, start and end    preset.json     all settings
+metrics.jsonl    one line of numbers per evaluation               checkpoints/    to resume from
+best/            the model with the best validation bound         config.json, model.safetensors: the same model
+"""
+
+import contextlib
+import json
+import platform
+import shutil
+import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import jax
+
+import sqair
+from sqair.config import Preset, UsageError, UserError, to_dict
+from sqair.training.checkpoint import CONFIG, WEIGHTS
+from sqair.training.files import finite, write_json, write_text
+
+RUN, PRESET, METRICS = "run.json", "preset.json", "metrics.jsonl"
+OURS = (RUN, PRESET, METRICS, CONFIG, WEIGHTS, "best", "checkpoints")
+"""What a train run writes, and so what `--overwrite` may delete."""
+
+
+# --- folders
 
 
 def choose_folder(
@@ -10,4 +36,136 @@ def choose_folder(
 
     A non-empty `out` is a UsageError unless `resume` or `overwrite`; with `resume` and no `out`, the newest run.
     """
-    raise NotImplementedError
+    if out is not None:
+        check_folder(out, resume=resume, overwrite=overwrite)
+        return out
+    first = Path("runs") / command / name
+    if overwrite:
+        return first
+    number, folder, before = 1, first, None
+    while is_taken(folder):
+        number, before = number + 1, folder
+        folder = first.with_name(f"{name}-{number}")
+    if not resume:
+        return folder
+    if before is None:
+        raise UserError(f"there is no run {first} to resume; start it without --resume")
+    return before
+
+
+def is_taken(folder: Path) -> bool:
+    """Whether something is there; an empty folder is not."""
+    return folder.exists() and not (folder.is_dir() and next(folder.iterdir(), None) is None)
+
+
+def check_folder(folder: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    """Refuse a folder that a run must not write into."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; give a folder with --out")
+    if resume and not is_taken(folder):
+        raise UserError(f"there is no run in {folder} to resume; start it without --resume")
+    if is_taken(folder) and not (resume or overwrite):
+        raise UsageError(f"{folder} is not empty; continue it with --resume or replace it with --overwrite")
+
+
+def clear_folder(folder: Path) -> None:
+    """Delete what an earlier run wrote there, and nothing else."""
+    for name in OURS:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+# --- run.json and preset.json
+
+
+def begin_run(folder: Path, preset: Preset, command: str, *, resume: bool) -> None:
+    """Write run.json and preset.json; a new run that finds a run.json came second to another process."""
+    path = folder / RUN
+    folder.mkdir(parents=True, exist_ok=True)
+    if resume:
+        past = read_run(folder)
+        write_json(path, past | {"resumed": [*past.get("resumed", []), now()], "ended": None, "outcome": None})
+    else:
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError as error:
+            raise UsageError(
+                f"{folder} is not empty; continue it with --resume or replace it with --overwrite"
+            ) from error
+        write_json(path, describe_run(preset, command))
+    write_json(folder / PRESET, to_dict(preset))
+
+
+def end_run(folder: Path, outcome: str) -> None:
+    """Add the end and how it came to run.json."""
+    write_json(folder / RUN, read_run(folder) | {"ended": now(), "outcome": outcome})
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """run.json; empty when it is missing or damaged, since nothing depends on it."""
+    with contextlib.suppress(OSError, ValueError):
+        values = json.loads((folder / RUN).read_text())
+        return values if isinstance(values, dict) else {}
+    return {}
+
+
+def describe_run(preset: Preset, command: str) -> dict[str, Any]:
+    """Where a number comes from: code, machine, seed, time."""
+    device = jax.devices()[0]
+    return {
+        "version": sqair.__version__,
+        "commit": git_commit(),
+        "command": command,
+        "device": device.platform if device.platform == "cpu" else device.device_kind,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "seed": preset.train.seed,
+        "started": now(),
+        "ended": None,
+        "outcome": None,
+    }
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def git_commit() -> str | None:
+    """The commit of the package's own checkout; None when it is installed, or git is not."""
+    package = Path(sqair.__file__).parent
+    command = ["git", "-C", str(package), "rev-parse", "--show-toplevel", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.split("\n")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer[1] if Path(answer[0]) / "src" / "sqair" == package else None
+
+
+# --- metrics.jsonl
+
+
+def append_metrics(folder: Path, values: dict[str, Any]) -> None:
+    """Add one line."""
+    with (folder / METRICS).open("a") as file:
+        file.write(json.dumps(finite(values), allow_nan=False) + "\n")
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """All whole lines; one that a crash cut short is left out."""
+    path = folder / METRICS
+    lines = path.read_text().splitlines() if path.exists() else []
+    values = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            values.append(json.loads(line))
+    return [value for value in values if isinstance(value, dict) and "step" in value]
+
+
+def cut_metrics(folder: Path, step: int) -> None:
+    """Drop the lines after `step`, so that a resumed run writes none twice."""
+    kept = [value for value in read_metrics(folder) if value["step"] <= step]
+    write_text(folder / METRICS, "".join(json.dumps(value) + "\n" for value in kept))

@@ -1,0 +1,137 @@
+"""The compiled part of training: the state, and a number of steps that each make their own batch on the device.
+
+All randomness of step i comes from the seed and i, so a run that was stopped goes on exactly as if it had not been.
+
+Axes: B sequences, T frames, K particles, Y, X, C frame.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from sqair.config import Preset, TrainConfig
+from sqair.data import Source
+from sqair.model import SequenceModel
+from sqair.objective import Baseline, Diagnostics, Moments, batch_loss, no_moments, update_moments
+from sqair.training.checkpoint import build
+from sqair.training.curriculum import devices_at, length_at
+from sqair.training.optimiser import baseline_optimiser, model_optimiser
+
+
+class Nvil(NamedTuple):
+    """What only NVIL learns: its baseline and the moments of its signal."""
+
+    baseline: Baseline
+    optimiser: optax.ApplyIfFiniteState
+    moments: Moments
+
+
+class TrainState(NamedTuple):
+    """All that the next step depends on, besides the config and the data."""
+
+    step: Int[Array, ""]
+    model: SequenceModel
+    optimiser: optax.ApplyIfFiniteState
+    nvil: Nvil | None
+    """None for the other estimators."""
+    totals: Diagnostics
+    """Sums of the diagnostics over the steps since the last evaluation ..."""
+    counted: Int[Array, ""]
+    """... and how many steps those were."""
+
+
+class Keys(NamedTuple):
+    """Where all randomness of a run comes from."""
+
+    weights: PRNGKeyArray
+    steps: PRNGKeyArray
+    validation: PRNGKeyArray
+
+
+def seed_keys(seed: int) -> Keys:
+    """The keys of a run."""
+    return Keys(*jax.random.split(jax.random.key(seed), 3))
+
+
+@eqx.filter_jit
+def first_state(preset: Preset, key: PRNGKeyArray) -> TrainState:
+    """The state before the first step."""
+    key_model, key_baseline = jax.random.split(key)
+    model, config = build(preset.model, key_model), preset.train
+    nvil = None
+    if config.estimator == "nvil":
+        pixels = preset.model.image[0] * preset.model.image[1] * preset.model.channels
+        baseline = Baseline(pixels, key=key_baseline)
+        nvil = Nvil(baseline, baseline_optimiser(config).init(_arrays(baseline)), no_moments())
+    optimiser = model_optimiser(config).init(_arrays(model))
+    return TrainState(jnp.array(0), model, optimiser, nvil, no_totals(), jnp.array(0))
+
+
+def no_totals() -> Diagnostics:
+    """Sums over no steps."""
+    return Diagnostics(*(jnp.zeros(()) for _ in Diagnostics._fields))
+
+
+def model_frames(
+    frames: Float[Array, "B T Y X"] | Float[Array, "B T Y X C"], model: SequenceModel
+) -> Float[Array, "_ _ Y X C"]:
+    """Frames of a batch as the model sees them: with channels, and for AIR as B T sequences of one frame."""
+    frames = frames if frames.ndim == 5 else frames[..., None]
+    return frames.reshape(-1, 1, *frames.shape[2:]) if model.config.kind == "air" else frames
+
+
+@eqx.filter_jit
+def train_steps(
+    state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig, count: Int[Array, ""]
+) -> TrainState:
+    """`count` steps. One compilation serves every count and every stage of the curriculum."""
+    arrays, rest = eqx.partition(state, eqx.is_array)
+
+    def advance(_: Int[Array, ""], arrays: TrainState) -> TrainState:
+        state = train_step(eqx.combine(arrays, rest), source, key, config)
+        return eqx.filter(state, eqx.is_array)
+
+    return eqx.combine(jax.lax.fori_loop(0, count, advance, arrays), rest)
+
+
+def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig) -> TrainState:
+    """One step: a batch, the gradient of its surrogate, the updates."""
+    key_data, key_noise, key_devices = jax.random.split(jax.random.fold_in(key, state.step), 3)
+    frames = model_frames(source.batch(key_data, config.batch).frames, state.model)
+    count, total = frames.shape[:2]
+    devices = devices_at(key_devices, state.step, config, (count, config.particles, total))
+    length = length_at(state.step, config, total)
+
+    def loss(learnt: tuple[SequenceModel, Baseline | None]) -> tuple:
+        model, baseline = learnt
+        moments = None if state.nvil is None else state.nvil.moments
+        return batch_loss(model, key_noise, frames, devices, length, config, baseline, moments)
+
+    learnt = (state.model, None if state.nvil is None else state.nvil.baseline)
+    (model_grad, baseline_grad), (diagnostics, signal) = eqx.filter_grad(loss, has_aux=True)(learnt)
+    updates, optimiser = model_optimiser(config).update(model_grad, state.optimiser, _arrays(state.model))
+    return TrainState(
+        step=state.step + 1,
+        model=eqx.apply_updates(state.model, updates),
+        optimiser=optimiser,
+        nvil=None if state.nvil is None else _nvil_step(state.nvil, baseline_grad, signal, config),
+        totals=jax.tree.map(jnp.add, state.totals, diagnostics),
+        counted=state.counted + 1,
+    )
+
+
+def _nvil_step(nvil: Nvil, grad: Baseline, signal: Float[Array, "B K"], config: TrainConfig) -> Nvil:
+    """The baseline and the moments after a step; a signal that is not finite leaves the moments as they were."""
+    updates, optimiser = baseline_optimiser(config).update(grad, nvil.optimiser, _arrays(nvil.baseline))
+    moved = update_moments(nvil.moments, signal)
+    finite = jnp.isfinite(signal).all()
+    moments = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, nvil.moments)
+    return Nvil(eqx.apply_updates(nvil.baseline, updates), optimiser, moments)
+
+
+def _arrays(module: eqx.Module) -> eqx.Module:
+    return eqx.filter(module, eqx.is_array)

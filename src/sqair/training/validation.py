@@ -1,0 +1,63 @@
+"""The validation bound: on the same held-out sequences with the same noise every time, without training's devices."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from sqair.config import Preset, UserError
+from sqair.data import FileSource, Source
+from sqair.model import SequenceModel
+from sqair.objective import Diagnostics, diagnose, draw_particles, iwae, run_particles
+from sqair.training.step import model_frames
+
+VALIDATION_SEED = 1
+"""Which fixed list of sequences is used."""
+
+
+class Validation:
+    """Held-out frames, and the bound of a model on them."""
+
+    def __init__(self, source: Source, preset: Preset) -> None:
+        count = preset.train.validation_sequences
+        if isinstance(source, FileSource):
+            count = min(count, len(source.sequences.frames))
+        self.frames = source.fixed(count, VALIDATION_SEED).frames
+        self.batch, self.particles = min(preset.train.batch, count), preset.train.particles
+        channels = self.frames.shape[4] if self.frames.ndim == 5 else 1
+        if channels != preset.model.channels:
+            raise UserError(f"the data has {channels} channels, the model {preset.model.channels}; set model.channels")
+
+    def __call__(self, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:
+        """Means over all sequences, each name with the prefix `validation_`; the bound is in nats per frame."""
+        count = len(self.frames)
+        parts = []
+        for start in range(0, count, self.batch):
+            index = np.arange(start, start + self.batch)
+            part = batch_bound(model, key, self.frames[index % count], jnp.asarray(index), self.particles)
+            parts.append(jax.tree.map(lambda values, real=index < count: np.asarray(values, np.float64)[real], part))
+        means = jax.tree.map(lambda *values: float(np.concatenate(values).mean()), *parts)
+        return {f"validation_{name}": value for name, value in means._asdict().items()}
+
+
+@eqx.filter_jit
+def batch_bound(
+    model: SequenceModel,
+    key: PRNGKeyArray,
+    frames: Float[Array, "B T Y X"] | Float[Array, "B T Y X C"],
+    index: Array,
+    particles: int,
+) -> Diagnostics:
+    """The IWAE bound and the diagnostics of each sequence; sequence i has noise of its own, whatever the batches."""
+    sequences = model_frames(frames, model)
+    each = sequences.shape[0] // frames.shape[0]
+    length = jnp.array(sequences.shape[1])
+
+    def one(key: PRNGKeyArray, frames: Float[Array, "T Y X C"]) -> Diagnostics:
+        info = run_particles(model, draw_particles(model, key, particles, frames.shape[0]), frames)
+        return diagnose(info, iwae(info.log_weight.sum(-1)), length)
+
+    keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i), each))(index).reshape(-1)
+    values = jax.vmap(one)(keys, sequences)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, each).mean(1), values)
