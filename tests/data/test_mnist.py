@@ -51,7 +51,7 @@ def mirror():
                     done.wait(5)
                 self.wfile.write(content[: len(content) // 2] if cut or silent else content)
 
-            def log_message(self, *args: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         done = threading.Event()

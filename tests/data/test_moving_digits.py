@@ -15,7 +15,7 @@ from sqair.config import DataConfig, UserError
 from sqair.data import MOTIONS, Digits, check_fits, make_sequences
 from sqair.data.moving_digits import Bounds, Motion, move, visible_share
 
-COUNT = 1500
+COUNT = 900
 CONFIG = DataConfig()
 make = jax.jit(make_sequences, static_argnames=("config", "count"))
 
@@ -150,12 +150,9 @@ def test_in_out_rates(made):
     if config.name != "moving-mnist-in-out":
         assert (s.counts == s.counts[:, :1]).all()
         return
-    here = (s.ids >= 0)[np.broadcast_to((s.labels >= 0)[:, None], s.ids.shape)].reshape(-1)
-    exists = s.labels >= 0
-    alive = (s.ids >= 0).transpose(0, 2, 1)[exists]  # (digits, T)
+    alive = (s.ids >= 0).transpose(0, 2, 1)[s.labels >= 0]  # (digits, T)
     before, after = alive[:, :-1].ravel(), alive[:, 1:].ravel()
-    assert abs(alive[:, 0].mean() - 2 / 3) < 4 * np.sqrt(2 / 9 / len(alive))
-    assert abs(here.mean() - 2 / 3) < 0.03
+    assert np.abs(alive.mean(axis=0) - 2 / 3).max() < 4 * np.sqrt(2 / 9 / len(alive))
     assert abs((~after[before]).mean() - 0.1) < 4 * np.sqrt(0.09 / before.sum())
     assert abs(after[~before].mean() - 0.2) < 4 * np.sqrt(0.16 / (~before).sum())
     born = (s.ids[:, 1:] >= 0) & (s.ids[:, :-1] < 0)
@@ -172,9 +169,9 @@ def test_same_seed_same_bytes(made):
 
 
 GOLDEN = {
-    "moving-mnist": "183ab43aaf07571d",
-    "moving-mnist-free": "243e272a03aa301f",
-    "moving-mnist-in-out": "c097903aacba1dcd",
+    "moving-mnist": "4ba34830357b522d",
+    "moving-mnist-free": "f0ac921af62e306a",
+    "moving-mnist-in-out": "db49353a53280264",
 }
 
 

@@ -90,7 +90,7 @@ def open_data(config: DataConfig, split: Split) -> Source:
         return GeneratedSource(jax.tree.map(jnp.asarray, digits), config)
     if not config.name.endswith(".npz"):
         known = nearest(config.name, MOTIONS)
-        raise UserError(f"unknown data {config.name!r}; {known} A file of sequences must end in .npz")
+        raise UserError(f"unknown data {config.name!r}; {known} (a file of sequences must end in .npz)")
     sequences = load_sequences(config.name)
     _check_frames(sequences.frames, config)
     cut = _split(_cut(sequences, config.length), split, config.name)
