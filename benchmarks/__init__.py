@@ -1,0 +1,1 @@
+"""Measurements: speed and learning. Each script prints a table and, with --record, writes a file under records/."""
