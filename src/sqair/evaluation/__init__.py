@@ -1,1 +1,1 @@
-"""Evaluation: bounds and counting, as DEFINITIONS of the documentation give them."""
+"""Evaluation: bounds and counting, over any number of particles in bounded memory."""

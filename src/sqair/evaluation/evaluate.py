@@ -1,9 +1,31 @@
-"""All numbers that `sqair evaluate` prints."""
+"""All numbers that `sqair evaluate` prints: nats per sequence, accuracies, rates per frame.
 
+Axes: S sequences, T frames, N+1 possible counts, Y, X, C frame.
+"""
+
+import math
+import time
 from typing import Any
 
-from sqair.data import Source
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from sqair.config import UserError
+from sqair.data import FileSource, Sequences, Source
+from sqair.evaluation import counting
+from sqair.evaluation.likelihood import Posterior, posterior
+from sqair.image import as_frames
 from sqair.model import SequenceModel
+
+ROWS = {"cpu": 512, "gpu": 8192}
+"""Particles of all sequences that run side by side."""
+MOST_SEQUENCES = 32
+"""Sequences of a batch, unless there are few particles."""
+LATER = ("mota", "idf1", "hota", "id_switches", "presence_ece", "box_coverage")
+"""Keys of the contract that need tracks; None here."""
 
 
 def evaluate(
@@ -11,6 +33,104 @@ def evaluate(
 ) -> dict[str, Any]:
     """The keys of `evaluate --json` in their order; None where there is no truth or no meaning.
 
-    `model` is its kind and `data` the source's name: the caller may put better names in.
+    `sequences` of the source's fixed list with this seed are used, `batch` at a time. `model` is its kind and `data`
+    the source's name: the caller may put better names in.
     """
-    raise NotImplementedError
+    if particles < 1:
+        raise UserError(f"the number of particles must be at least 1, not {particles}")
+    start = time.perf_counter()
+    found, truth = infer(model, source, sequences=sequences, particles=particles, seed=seed, batch=batch)
+    results = {
+        "model": model.config.kind,
+        "data": source.path if isinstance(source, FileSource) else source.config.name,
+        "sequences": sequences,
+        "particles": particles,
+        "seed": seed,
+        "device": jax.devices()[0].device_kind if jax.default_backend() != "cpu" else "cpu",
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    rest: dict[str, Any] = bounds(found) | counts(found, truth)
+    rest["rediscoveries_per_frame"] = rediscoveries(model, found, truth)
+    return results | rest | dict.fromkeys(LATER) | {"ess": float(found.ess.mean())}
+
+
+def infer(
+    model: SequenceModel, source: Source, *, sequences: int, particles: int, seed: int, batch: int | None = None
+) -> tuple[Posterior, Sequences]:
+    """The posterior of every sequence as numpy arrays, and the truth about them, without frames to spare memory."""
+    rows = ROWS.get(jax.default_backend(), ROWS["gpu"])
+    batch = max(MOST_SEQUENCES, rows // particles) if batch is None else batch
+    batch = max(1, min(batch, sequences))
+    chunk = max(1, min(particles, rows // batch))
+    key, pairs = jax.random.key(seed), []
+    for first in range(0, max(1, sequences), batch):
+        data = source.fixed(min(batch, sequences - first), seed, first)
+        check_frames(model, data.frames)
+        count = len(data.frames)
+        frames = jnp.asarray(data.frames)[jnp.arange(batch) % count]  # the last batch is filled up, so one shape serves
+        with jax.default_matmul_precision("highest"):
+            found = batch_posterior(model, key, frames, first + jnp.arange(batch), particles, chunk)
+        pair = jax.tree.map(lambda leaf: leaf[:count], found), data._replace(frames=data.frames[:, :0])  # noqa: B023
+        pairs.append(jax.tree.map(np.asarray, pair))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *pairs)
+
+
+@eqx.filter_jit
+def batch_posterior(
+    model: SequenceModel,
+    key: PRNGKeyArray,
+    frames: Float[Array, "S T Y X"] | Float[Array, "S T Y X C"],
+    index: Int[Array, " S"],
+    particles: int,
+    chunk: int,
+) -> Posterior:
+    """The posterior of each sequence of a batch; sequence i has noise of its own, whatever the batches."""
+
+    def one(i: Int[Array, ""], frames: Array) -> Posterior:
+        return posterior(model, jax.random.fold_in(key, i), as_frames(frames), particles, chunk)
+
+    return jax.vmap(one)(index, frames)
+
+
+def check_frames(model: SequenceModel, frames: Any) -> None:
+    """Refuse frames that the model cannot see."""
+    seen = (*model.config.image, model.config.channels)
+    given = (*frames.shape[2:4], frames.shape[4] if frames.ndim == 5 else 1)
+    if seen != given:
+        wanted, found = ("x".join(map(str, shape)) for shape in (seen, given))
+        raise UserError(f"the model sees frames of {wanted}, the data has {found}; choose data of that size")
+
+
+def bounds(found: Posterior) -> dict[str, float | None]:
+    """log_p with its standard error over sequences, and its parts; kl is reconstruction less the ELBO."""
+    total = len(found.log_p)
+    error = float(found.log_p.std(ddof=1) / math.sqrt(total)) if total > 1 else None
+    return {
+        "log_p": float(found.log_p.mean()),
+        "log_p_se": error,
+        "reconstruction": float(found.single.log_likelihood.sum(1).mean()),
+        "kl": float(found.single.kl.sum(1).mean()),
+        "reconstruction_weighted": float(found.weighted.log_likelihood.sum(1).mean()),
+        "kl_weighted": float(found.weighted.kl.sum(1).mean()),
+    }
+
+
+def counts(found: Posterior, truth: Sequences) -> dict[str, float | None]:
+    """Accuracies of counting; None where the true counts are not known."""
+    names = ("counting", "counting_weighted", "counting_mode", "counting_visible")
+    if truth.counts is None:
+        return dict.fromkeys(names)
+    true = np.asarray(truth.counts)
+    single = counting.accuracy(np.asarray(found.single.counts), true)
+    weighted = np.asarray(found.weighted.counts)
+    sight = counting.all_in_sight(truth)
+    visible = float(single[sight].mean()) if sight is not None and sight.any() else None
+    values = single.mean(), counting.accuracy(weighted, true).mean(), counting.mode_accuracy(weighted, true).mean()
+    return dict(zip(names, (*map(float, values), visible), strict=True))
+
+
+def rediscoveries(model: SequenceModel, found: Posterior, truth: Sequences) -> float | None:
+    """Objects discovered per frame after the first; None for AIR, which has no memory, and where objects may appear."""
+    if model.config.kind == "air" or found.single.discovered.shape[1] < 2 or not counting.all_from_the_start(truth):
+        return None
+    return float(found.single.discovered[:, 1:].mean())

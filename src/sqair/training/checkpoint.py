@@ -33,7 +33,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 @eqx.filter_jit
 def build(config: ModelConfig, key: PRNGKeyArray) -> SequenceModel:
-    """A new model of the kind that `config` names, with random weights. One program, since eager it takes twice as long."""
+    """A new model of the kind that `config` names, with random weights. Compiled: op by op it takes twice as long."""
     return AIR(config, key=key) if config.kind == "air" else SQAIR(config, key=key)
 
 
@@ -76,8 +76,6 @@ def _fitting(path: Path | Traversable, name: str, array: ndarray, leaf: Any) -> 
     if array.shape != leaf.shape or not (half or array.dtype == leaf.dtype):
         found, wanted = f"{array.dtype} {array.shape}", f"{leaf.dtype} {leaf.shape}"
         raise UserError(f"{path} is not a file of this model: tensor {name!r} is {found}, not {wanted}")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise UserError(f"{path} holds a number that is not finite in {name!r}; use another checkpoint")
     return array.astype(leaf.dtype)
 
 
@@ -117,7 +115,11 @@ def load_model(name_or_folder: str | Path) -> SequenceModel:
         shapes = eqx.filter_eval_shape(build, config, jax.random.key(0))
     except Exception as error:  # a stranger's sizes can fail in any way; none of them is worth a traceback
         raise UserError(f"{folder / CONFIG} describes no model that can be built: {_first_line(error)}") from error
-    return load_tensors(folder / WEIGHTS, shapes)
+    model = load_tensors(folder / WEIGHTS, shapes)
+    for name, array in named_arrays(model).items():
+        if not np.isfinite(array).all():
+            raise UserError(f"{folder / WEIGHTS} holds a number that is not finite in {name!r}; use another checkpoint")
+    return model
 
 
 def read_card(name_or_folder: str | Path) -> dict[str, Any]:

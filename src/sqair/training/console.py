@@ -1,7 +1,6 @@
 """How training shows itself: a progress bar on a terminal, plain lines in a pipe, nothing when quiet. Always stderr."""
 
 import time
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -18,7 +17,7 @@ class Display:
     ) -> None:
         self.console = console or Console(stderr=True, quiet=quiet)
         self.total, self.batch = total, batch
-        self.first, self.since, self.last_line = done, time.perf_counter(), time.perf_counter()
+        self.last_line = time.perf_counter()
         self.bar: Progress | None = None
         if self.console.is_terminal and not quiet:
             columns = (
@@ -40,34 +39,25 @@ class Display:
         if self.bar is not None:
             self.bar.stop()
 
-    def compiled(self, step: int) -> None:
-        """From here on speed is measured: the first call paid for the compilation."""
-        self.first, self.since = step, time.perf_counter()
-
-    def rate(self, step: int) -> float:
-        """Sequences per second since the compilation."""
-        return (step - self.first) * self.batch / max(time.perf_counter() - self.since, 1e-9)
-
-    def update(self, step: int, means: dict[str, float]) -> None:
-        """Show the numbers of the steps so far."""
-        text = describe(means) + f"  {self.rate(step):.0f} sequences/s"
+    def update(self, step: int, means: dict[str, float], rate: float) -> None:
+        """Show the means of the last steps and the speed in sequences per second."""
+        text = describe(means) + f"  {rate:.0f} sequences/s"
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=step, description=text)
         elif time.perf_counter() - self.last_line >= LINE_EVERY:
             self.last_line = time.perf_counter()
-            self.say(f"step {step}/{self.total}  {text}  {self.remaining(step)} left")
+            self.say(f"step {step}/{self.total}  {text}  {self.remaining(step, rate)} left")
 
-    def remaining(self, step: int) -> str:
-        """The time that is left at the present speed, such as 1:02:03."""
-        rate = self.rate(step) / self.batch
-        seconds = int((self.total - step) / rate) if rate > 0 else 0
+    def remaining(self, step: int, rate: float) -> str:
+        """The time that is left at the present speed, such as 1:02:03; a question mark before it is known."""
+        if rate <= 0:
+            return "?"
+        seconds = int((self.total - step) * self.batch / rate)
         return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
-    def evaluated(self, metrics: dict[str, Any], is_best: bool) -> None:
+    def evaluated(self, step: int, bound: float, is_best: bool) -> None:
         """Show the result of a validation."""
-        bound = metrics["validation_bound"]
-        text = "not finite" if bound is None else f"{bound:.2f}"
-        self.say(f"step {metrics['step']}/{self.total}  validation bound {text}{' (best)' if is_best else ''}")
+        self.say(f"step {step}/{self.total}  validation bound {bound:.2f}{' (best)' if is_best else ''}")
 
     def say(self, text: str) -> None:
         """One line."""

@@ -26,8 +26,8 @@ def learning_rate(config: TrainConfig) -> optax.Schedule:
     cosine_steps = config.final_decay * config.steps
     cosine_start = config.steps - cosine_steps
 
-    def schedule(step: Int[Array, ""] | int) -> Float[Array, ""]:
-        step = jnp.asarray(step)
+    def schedule(count: optax.Numeric) -> Float[Array, ""]:
+        step = jnp.asarray(count)
         warm_up = jnp.minimum(1.0, (step + 1) / max(config.warm_up, 1))
         thirds = sum(jnp.where(step >= at, math.log(3.0), 0.0) for at in config.decay)
         done = jnp.clip((step - cosine_start) / cosine_steps, 0.0, 1.0) if cosine_steps > 0 else 0.0

@@ -3,11 +3,9 @@
 A run is exact: stopped anywhere and resumed, it ends with the same weights and the same metrics on a CPU.
 """
 
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,16 +17,15 @@ from sqair.data import Source, open_data
 from sqair.model import SequenceModel
 from sqair.objective import check_objective
 from sqair.training import runs
-from sqair.training.checkpoint import load_model, save_model
+from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
 from sqair.training.console import Display
-from sqair.training.resume import load_state, model_extra, read_notes, save_state
+from sqair.training.pace import Pace, catch_signals
+from sqair.training.resume import load_state, model_extra, save_state
 from sqair.training.step import Keys, TrainState, first_state, no_totals, seed_keys, train_steps
 from sqair.training.validation import Validation
 
-LONGEST_CALL = 1.0
-"""Seconds that one call of the device should last at most, so that signals are answered."""
-MOST_STEPS = 100
-"""Steps in one call at most."""
+BEST = "best"
+"""Folder of the model with the best validation bound."""
 MOST_SKIPPED = 20
 """Steps in a row with non-finite gradients before training gives up."""
 
@@ -86,14 +83,15 @@ def train(
     keys = seed_keys(preset.train.seed)
     state, best = first_state(preset, keys.weights), None
     if resume:
-        state, (_, step, best) = load_state(out, preset, state)
-        runs.cut_metrics(out, step)
+        state, notes = load_state(out, preset, state)
+        best = notes.best
+        runs.cut_metrics(out, notes.step)
     elif overwrite:
         runs.clear_folder(out)
     runs.begin_run(out, preset, command, resume=resume)
-    run = Run(preset, out, source, validation, keys, state, best, callbacks, quiet)
+    display = Display(preset.train.steps, int(state.step), batch=preset.train.batch, quiet=quiet)
     try:
-        run.finish()
+        Run(preset, out, source, validation, keys, callbacks, state, best, display, Pace()).finish()
     except BaseException as error:
         runs.end_run(out, "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
         raise
@@ -101,87 +99,88 @@ def train(
     return out
 
 
+@dataclass
 class Run:
-    """One run of `train`: what changes while it goes on."""
+    """One run of `train`: what it needs, and what changes while it goes on."""
 
-    def __init__(
-        self,
-        preset: Preset,
-        out: Path,
-        source: Source,
-        validation: Validation,
-        keys: Keys,
-        state: TrainState,
-        best: float | None,
-        callbacks: Sequence[Callback],
-        quiet: bool,
-    ) -> None:
-        self.preset, self.out, self.source, self.validation = preset, out, source, validation
-        self.keys, self.state, self.best, self.callbacks, self.quiet = keys, state, best, callbacks, quiet
-        self.started = time.perf_counter()
+    preset: Preset
+    out: Path
+    source: Source
+    validation: Validation
+    keys: Keys
+    callbacks: Sequence[Callback]
+    state: TrainState
+    best: float | None
+    """The best validation bound so far."""
+    display: Display
+    pace: Pace
 
     @property
     def config(self) -> TrainConfig:
         """How it is trained."""
         return self.preset.train
 
+    @property
+    def step(self) -> int:
+        """Steps made so far."""
+        return int(self.state.step)
+
     def finish(self) -> None:
-        """Train to the last step, and leave the best model in the run's folder."""
-        done = int(self.state.step)
-        with (
-            catch_signals() as caught,
-            Display(self.config.steps, done, batch=self.config.batch, quiet=self.quiet) as display,
-        ):
-            pace = Pace()
-            while (step := int(self.state.step)) < self.config.steps:
-                self.advance(pace, step)
-                if pace.calls == 1:
-                    display.compiled(int(self.state.step))
-                display.update(int(self.state.step), self.means())
-                self.notify(self.evaluate_if_due(display))
+        """Train to the last step, and leave the best model in the run's folder too."""
+        with catch_signals() as caught, self.display:
+            while self.step < self.config.steps:
+                self.advance()
+                self.display.update(self.step, self.means(), self.rate())
+                self.notify(self.evaluate() if self.is_due() else None)
                 if caught:
                     self.save()
                     raise Stopped(128 + caught[0], self.out)
-        best = load_model(self.out)
-        save_model(self.out, best, model_extra(self.preset, self.config.steps, self.best))
+        if not (self.out / BEST / CONFIG).is_file():  # no validation bound was finite, or someone deleted it
+            save_model(self.out / BEST, self.state.model, model_extra(self.preset, self.step, None))
+        save_model(self.out, load_model(self.out / BEST), read_card(self.out / BEST)["training"])
 
-    def advance(self, pace: "Pace", step: int) -> None:
+    def advance(self) -> None:
         """As many steps as one call should make, up to the next evaluation."""
-        ahead = min(self.config.steps, (step // self.config.evaluate_every + 1) * self.config.evaluate_every) - step
-        count = pace.steps(ahead)
-        with pace.timed(count):
+        every = self.config.evaluate_every
+        count = self.pace.steps(min(self.config.steps, (self.step // every + 1) * every) - self.step)
+        with self.pace.timed(count):
             self.state = train_steps(self.state, self.source, self.keys.steps, self.config, jnp.array(count))
             jax.block_until_ready(self.state.step)
         skipped = int(self.state.optimiser.notfinite_count)
         if skipped > MOST_SKIPPED:
             raise UserError(
-                f"training diverged: the last {skipped} steps up to {int(self.state.step)} had gradients that are not "
-                "finite; lower --train.learning-rate or --train.clip and start again"
+                f"training diverged: the last {skipped} steps up to {self.step} had gradients that are not finite; "
+                "lower --train.learning-rate or --train.clip and start again"
             )
+
+    def is_due(self) -> bool:
+        """Whether this step ends with an evaluation."""
+        return self.step % self.config.evaluate_every == 0 or self.step == self.config.steps
 
     def means(self) -> dict[str, float]:
         """Diagnostics of the steps since the last evaluation."""
         count = max(int(self.state.counted), 1)
         return {name: float(value) / count for name, value in self.state.totals._asdict().items()}
 
-    def evaluate_if_due(self, display: Display) -> dict[str, Any] | None:
-        """At the end of a stretch: validate, keep the best, write a line and a checkpoint."""
-        step = int(self.state.step)
-        if step % self.config.evaluate_every and step != self.config.steps:
-            return None
-        metrics = {"step": step, **{f"train_{name}": value for name, value in self.means().items()}}
+    def rate(self) -> float:
+        """Sequences per second, compilation and validation not counted."""
+        return self.pace.steps_per_second() * self.config.batch
+
+    def evaluate(self) -> dict[str, Any]:
+        """Validate, keep the best, write a line and a checkpoint."""
+        metrics: dict[str, Any] = {"step": self.step, **{f"train_{k}": v for k, v in self.means().items()}}
         metrics |= self.validation(self.state.model, self.keys.validation)
         metrics |= {"skipped_steps": int(self.state.optimiser.total_notfinite)}
-        metrics |= {"sequences_per_second": display.rate(step), "seconds": time.perf_counter() - self.started}
+        metrics |= {"sequences_per_second": self.rate(), "seconds": self.pace.elapsed()}
         bound = metrics["validation_bound"]
-        is_best = self.best is None or bound > self.best
+        is_best = math.isfinite(bound) and (self.best is None or bound > self.best)
         if is_best:
             self.best = bound
-            save_model(self.out / "best", self.state.model, model_extra(self.preset, step, bound))
+            save_model(self.out / BEST, self.state.model, model_extra(self.preset, self.step, bound))
         runs.append_metrics(self.out, metrics)
         self.state = self.state._replace(totals=no_totals(), counted=jnp.array(0))
         self.save()
-        display.evaluated(metrics, is_best)
+        self.display.evaluated(self.step, bound, is_best)
         return metrics
 
     def save(self) -> None:
@@ -190,51 +189,6 @@ class Run:
 
     def notify(self, metrics: dict[str, Any] | None) -> None:
         """Tell the callbacks."""
-        progress = Progress(int(self.state.step), self.state.model, metrics, self.out)
+        progress = Progress(self.step, self.state.model, metrics, self.out)
         for callback in self.callbacks:
             callback(progress)
-
-
-class Pace:
-    """Chooses how many steps a call makes from how long the last ones took; results do not depend on it."""
-
-    def __init__(self) -> None:
-        self.calls, self.seconds_per_step = 0, float("inf")
-
-    def steps(self, ahead: int) -> int:
-        """Steps of the next call; one while the speed is unknown."""
-        wanted = int(LONGEST_CALL / self.seconds_per_step) if self.seconds_per_step > 0 else MOST_STEPS
-        return max(1, min(ahead, MOST_STEPS, wanted))
-
-    @contextmanager
-    def timed(self, count: int) -> Iterator[None]:
-        """Measure a call of `count` steps. The first one compiles, so it tells nothing."""
-        start = time.perf_counter()
-        yield
-        self.calls += 1
-        if self.calls > 1:
-            self.seconds_per_step = (time.perf_counter() - start) / count
-
-
-@contextmanager
-def catch_signals() -> Iterator[list[int]]:
-    """The list of signals caught since: Ctrl-C and SIGTERM wait for the present call; a second one ends at once."""
-    caught: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-    watched = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in watched}
-
-    def note(number: int, _: object) -> None:
-        caught.append(number)
-        for watched_number in watched:
-            signal.signal(watched_number, before[watched_number])
-
-    for number in watched:
-        signal.signal(number, note)
-    try:
-        yield caught
-    finally:
-        for number in watched:
-            signal.signal(number, before[number])

@@ -11,14 +11,14 @@ BASELINE_RATE = 10.0
 """NVIL's baseline learns so many times faster than the model, since it must follow the model's bound."""
 
 
-def model_optimiser(config: TrainConfig) -> optax.GradientTransformationExtraArgs:
+def model_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     """The optimiser of the model. Its state counts skipped steps: `notfinite_count` in a row, `total_notfinite`."""
     schedule = learning_rate(config)
     rule = rmsprop(schedule) if config.optimiser == "rmsprop" else optax.adam(schedule)
     return guarded(rule, config.clip)
 
 
-def baseline_optimiser(config: TrainConfig) -> optax.GradientTransformationExtraArgs:
+def baseline_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     """NVIL's baseline has an optimiser and a norm of its own, so that its gradients do not shrink the model's."""
     schedule = learning_rate(config)
     return guarded(optax.adam(lambda step: BASELINE_RATE * schedule(step)), config.clip)
@@ -32,7 +32,7 @@ def rmsprop(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
     return optax.rmsprop(rate, decay=0.9, eps=1e-10, initial_scale=1.0, eps_in_sqrt=True, momentum=0.9)
 
 
-def guarded(rule: optax.GradientTransformation, clip: float) -> optax.GradientTransformationExtraArgs:
+def guarded(rule: optax.GradientTransformation, clip: float) -> optax.GradientTransformation:
     """`rule` after clipping to the global norm `clip` (0 for none), left out where a gradient is not finite."""
     clipped = optax.chain(optax.clip_by_global_norm(clip), rule) if clip > 0 else rule
     return optax.apply_if_finite(clipped, max_consecutive_errors=NEVER)

@@ -5,7 +5,7 @@ All randomness of step i comes from the seed and i, so a run that was stopped go
 Axes: B sequences, T frames, K particles, Y, X, C frame.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -20,6 +20,8 @@ from sqair.objective import Baseline, Diagnostics, Moments, batch_loss, no_momen
 from sqair.training.checkpoint import build
 from sqair.training.curriculum import devices_at, length_at
 from sqair.training.optimiser import baseline_optimiser, model_optimiser
+
+M = TypeVar("M", bound=eqx.Module)
 
 
 class Nvil(NamedTuple):
@@ -39,7 +41,7 @@ class TrainState(NamedTuple):
     nvil: Nvil | None
     """None for the other estimators."""
     totals: Diagnostics
-    """Sums of the diagnostics over the steps since the last evaluation ..."""
+    """Sums of the diagnostics over the steps since the last evaluation at which they were finite ..."""
     counted: Int[Array, ""]
     """... and how many steps those were."""
 
@@ -66,8 +68,8 @@ def first_state(preset: Preset, key: PRNGKeyArray) -> TrainState:
     if config.estimator == "nvil":
         pixels = preset.model.image[0] * preset.model.image[1] * preset.model.channels
         baseline = Baseline(pixels, key=key_baseline)
-        nvil = Nvil(baseline, baseline_optimiser(config).init(_arrays(baseline)), no_moments())
-    optimiser = model_optimiser(config).init(_arrays(model))
+        nvil = Nvil(baseline, begin(baseline_optimiser(config), baseline), no_moments())
+    optimiser = begin(model_optimiser(config), model)
     return TrainState(jnp.array(0), model, optimiser, nvil, no_totals(), jnp.array(0))
 
 
@@ -101,7 +103,7 @@ def train_steps(
 def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig) -> TrainState:
     """One step: a batch, the gradient of its surrogate, the updates."""
     key_data, key_noise, key_devices = jax.random.split(jax.random.fold_in(key, state.step), 3)
-    frames = model_frames(source.batch(key_data, config.batch).frames, state.model)
+    frames = model_frames(jnp.asarray(source.batch(key_data, config.batch).frames), state.model)
     count, total = frames.shape[:2]
     devices = devices_at(key_devices, state.step, config, (count, config.particles, total))
     length = length_at(state.step, config, total)
@@ -113,25 +115,35 @@ def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: Tra
 
     learnt = (state.model, None if state.nvil is None else state.nvil.baseline)
     (model_grad, baseline_grad), (diagnostics, signal) = eqx.filter_grad(loss, has_aux=True)(learnt)
-    updates, optimiser = model_optimiser(config).update(model_grad, state.optimiser, _arrays(state.model))
+    model, optimiser = update(model_optimiser(config), model_grad, state.optimiser, state.model)
+    finite = jnp.isfinite(jnp.stack(diagnostics)).all()
     return TrainState(
         step=state.step + 1,
-        model=eqx.apply_updates(state.model, updates),
+        model=model,
         optimiser=optimiser,
         nvil=None if state.nvil is None else _nvil_step(state.nvil, baseline_grad, signal, config),
-        totals=jax.tree.map(jnp.add, state.totals, diagnostics),
-        counted=state.counted + 1,
+        totals=jax.tree.map(lambda total, new: total + jnp.where(finite, new, 0.0), state.totals, diagnostics),
+        counted=state.counted + finite,
     )
 
 
 def _nvil_step(nvil: Nvil, grad: Baseline, signal: Float[Array, "B K"], config: TrainConfig) -> Nvil:
     """The baseline and the moments after a step; a signal that is not finite leaves the moments as they were."""
-    updates, optimiser = baseline_optimiser(config).update(grad, nvil.optimiser, _arrays(nvil.baseline))
+    baseline, optimiser = update(baseline_optimiser(config), grad, nvil.optimiser, nvil.baseline)
     moved = update_moments(nvil.moments, signal)
     finite = jnp.isfinite(signal).all()
     moments = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, nvil.moments)
-    return Nvil(eqx.apply_updates(nvil.baseline, updates), optimiser, moments)
+    return Nvil(baseline, optimiser, moments)
 
 
-def _arrays(module: eqx.Module) -> eqx.Module:
-    return eqx.filter(module, eqx.is_array)
+def begin(rule: optax.GradientTransformation, module: eqx.Module) -> optax.ApplyIfFiniteState:
+    """The state of an optimiser before its first step."""
+    return cast(optax.ApplyIfFiniteState, rule.init(cast(Any, eqx.filter(module, eqx.is_array))))
+
+
+def update(
+    rule: optax.GradientTransformation, grad: Any, state: optax.ApplyIfFiniteState, module: M
+) -> tuple[M, optax.ApplyIfFiniteState]:
+    """The module and the optimiser's state after a step."""
+    updates, new_state = rule.update(grad, state, cast(Any, eqx.filter(module, eqx.is_array)))
+    return eqx.apply_updates(module, updates), cast(optax.ApplyIfFiniteState, new_state)

@@ -23,7 +23,7 @@ class Validation:
         count = preset.train.validation_sequences
         if isinstance(source, FileSource):
             count = min(count, len(source.sequences.frames))
-        self.frames = source.fixed(count, VALIDATION_SEED).frames
+        self.frames = jnp.asarray(source.fixed(count, VALIDATION_SEED).frames)
         self.batch, self.particles = min(preset.train.batch, count), preset.train.particles
         channels = self.frames.shape[4] if self.frames.ndim == 5 else 1
         if channels != preset.model.channels:
