@@ -231,9 +231,9 @@ class SQAIR(SequenceModel):
             canvas=canvas,
             propagated=count,
             discovered=new.pres.sum(),
-            log_likelihood=self.image.log_prob(x, canvas),
-            log_p=log_p_p + log_p_d,
-            log_q=log_q_p + log_q_d,
+            log_likelihood=self.image.log_prob(x, canvas),  # eq. 3
+            log_p=log_p_p + log_p_d,  # eq. 3
+            log_q=log_q_p + log_q_d,  # eq. 4
             log_p_presence=presence_p_p + presence_p_d,
             log_q_presence=presence_q_p + presence_q_d,
         )

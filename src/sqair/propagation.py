@@ -9,12 +9,13 @@ objects are computed together. An absent slot runs along, but it neither moves t
 Axes: N slots, W what, H hidden units, Y, X, C frame, G, L glimpse.
 """
 
+import abc
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from sqair.config import ModelConfig
 from sqair.distributions import Bernoulli, Gaussian, Noise, masked
@@ -31,6 +32,35 @@ class Propagated(NamedTuple):
     pres: Float[Array, " N"]
 
 
+class Relation(eqx.Module):
+    """What an object learns of those before it, given by three methods: see docs/relation_module.md.
+
+    `related` is what is remembered of earlier objects: any pytree of arrays, the same in all three methods. An absent
+    object runs through them too, but what `update` returns for it is thrown away.
+    """
+
+    @abc.abstractmethod
+    def initial(self) -> PyTree:
+        """Before the first object."""
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        related: PyTree,
+        glimpse: Float[Array, " twice_W"],
+        what: Float[Array, " W"],
+        where: Float[Array, "4"],
+        temporal: Float[Array, " H"],
+    ) -> Float[Array, " H"]:
+        """omega^R of an object from its proposal glimpse, its what and where at t - 1, h^T_{t-1} and `related`."""
+
+    @abc.abstractmethod
+    def update(
+        self, related: PyTree, omega: Float[Array, " H"], what: Float[Array, " W"], where: Float[Array, "4"]
+    ) -> PyTree:
+        """`related` after an object, given its omega^R and its what and where at t."""
+
+
 class Related(NamedTuple):
     """What the relation RNN remembers of object j, the last one that was present."""
 
@@ -39,8 +69,8 @@ class Related(NamedTuple):
     where: Float[Array, "4"]
 
 
-class RelationRNN(eqx.Module):
-    """R^R, a vanilla RNN over objects; any module with these three methods can replace it (docs/relation_module.md)."""
+class RelationRNN(Relation):
+    """R^R, a vanilla RNN over objects."""
 
     rnn: eqx.nn.Linear
     hidden: Float[Array, " H"]
@@ -64,7 +94,7 @@ class RelationRNN(eqx.Module):
         where: Float[Array, "4"],
         temporal: Float[Array, " H"],
     ) -> Float[Array, " H"]:
-        """omega^R of an object from its proposal glimpse, its what and where at t - 1, h^T_{t-1} and object j."""
+        """omega^R = h^R_t of an object, from what it has and from object j."""
         inputs = [glimpse, what, where, temporal, related.hidden, related.what, related.where]
         return jnp.tanh(self.rnn(jnp.concatenate(inputs)))  # eq. 14
 
@@ -120,7 +150,7 @@ class WhatUpdate(eqx.Module):
 class PropagationPosterior(eqx.Module):
     """q^P(z_t | x_t, z_{t-1}, h^T): eq. 11, a product over the objects of O_{t-1}, each expanded as in eq. 12."""
 
-    relation: RelationRNN
+    relation: Relation
     temporal: eqx.nn.GRUCell
     proposal: MLP
     """f^1 of Algorithm 2."""
@@ -168,7 +198,7 @@ class PropagationPosterior(eqx.Module):
         proposals = objects.where + jax.vmap(self.proposal)(objects.where, temporal)
         proposed = jnp.concatenate(jax.vmap(look)(proposals, masks)[:2], -1)
 
-        def follow(related: Related, slot: tuple) -> tuple[Related, tuple]:
+        def follow(related: PyTree, slot: tuple) -> tuple[PyTree, tuple]:
             glimpse, mask, what, where, pres, hidden, noise_i = slot
             omega = self.relation(related, glimpse, what, where, hidden)
             q_where = self._where(where, omega)
