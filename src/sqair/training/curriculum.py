@@ -6,6 +6,7 @@ Axes: B sequences, K particles, T frames.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ def learning_rate(config: TrainConfig) -> optax.Schedule:
     cosine_steps = config.final_decay * config.steps
     cosine_start = config.steps - cosine_steps
 
-    def schedule(count: optax.Numeric) -> Float[Array, ""]:
+    def schedule(count: Any) -> Float[Array, ""]:
         step = jnp.asarray(count)
         warm_up = jnp.minimum(1.0, (step + 1) / max(config.warm_up, 1))
         thirds = sum(jnp.where(step >= at, math.log(3.0), 0.0) for at in config.decay)

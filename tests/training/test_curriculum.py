@@ -1,0 +1,67 @@
+"""Schedules against their closed forms."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sqair.config import PAPER_RECIPE, TrainConfig
+from sqair.training.curriculum import devices_at, learning_rate, length_at
+
+
+@pytest.mark.parametrize(
+    ("step", "length"), [(0, 3), (99_999, 3), (100_000, 4), (699_999, 9), (700_000, 10), (1_999_999, 10)]
+)
+def test_length_of_the_paper(step: int, length: int) -> None:
+    assert int(length_at(step, PAPER_RECIPE, 10)) == length
+    assert int(jax.jit(lambda s: length_at(s, PAPER_RECIPE, 10))(step)) == length
+
+
+def test_length_never_passes_the_data() -> None:
+    assert int(length_at(0, TrainConfig(first_length=7), 4)) == 4
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"),
+    [
+        (0, 1e-5),
+        (399_999, 1e-5),
+        (400_000, 1e-5 / 3),
+        (999_999, 1e-5 / 3),
+        (1_000_000, 1e-5 / 9),
+        (1_999_999, 1e-5 / 9),
+    ],
+)
+def test_rate_of_the_paper(step: int, rate: float) -> None:
+    assert float(learning_rate(PAPER_RECIPE)(step)) == pytest.approx(rate, rel=1e-6)
+
+
+def test_rate_with_warm_up_and_cosine() -> None:
+    config = TrainConfig(steps=1000, learning_rate=2.0, warm_up=100, final_decay=0.25)
+    schedule = jax.jit(learning_rate(config))
+    rates = np.array([float(schedule(jnp.array(step))) for step in (0, 49, 99, 100, 749, 750, 875, 937, 1000, 2000)])
+    ending = [1 + math.cos(math.pi * 0.5), 1 + math.cos(math.pi * 187 / 250), 0.0, 0.0]
+    assert rates == pytest.approx([0.02, 1.0, 2.0, 2.0, 2.0, 2.0, *ending], abs=1e-6)
+
+
+def test_devices() -> None:
+    config = TrainConfig(discovery_dropout=0.3, discovery_cost=50.0, discovery_cost_steps=200, rediscovery_cost=4.0)
+    make = jax.jit(lambda step: devices_at(jax.random.key(0), step, config, (100, 20, 6)))
+    devices = make(50)
+    assert devices.discover.shape == devices.cost.shape == (100, 20, 6)
+    assert (devices.discover[..., 0] == 1).all(), "the first frame can always discover"
+    assert set(np.unique(devices.discover)) == {0.0, 1.0}
+    assert float(devices.discover[..., 1:].mean()) == pytest.approx(0.7, abs=0.02)
+    assert np.allclose(devices.cost[..., 0], 50 * 0.75)
+    assert np.allclose(devices.cost[..., 1:], 50 * 0.75 + 4)
+    late = make(1000)
+    assert (late.cost[..., 0] == 0).all(), "what is annealed is gone"
+    assert (late.cost[..., 1:] == 4).all(), "what lasts stays"
+
+
+def test_the_paper_has_no_devices() -> None:
+    devices = devices_at(jax.random.key(0), 0, PAPER_RECIPE, (2, 3, 4))
+    assert (devices.discover == 1).all()
+    assert (devices.cost == 0).all()
