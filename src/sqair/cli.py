@@ -72,10 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(words: list[str]) -> None:
     """Do what the command line says."""
-    if not words or words[0] in ("-h", "--help"):
+    if not words:
+        print(usage(), end="", file=sys.stderr)
+        raise SystemExit(2)
+    if words[0] in ("-h", "--help"):
         print(usage(), end="")
-        if not words:
-            raise SystemExit(2)
     elif words[0] == "--version":
         print(f"sqair {sqair.__version__}")
     elif words[0] not in COMMANDS:

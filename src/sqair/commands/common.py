@@ -3,7 +3,6 @@
 import abc
 import dataclasses
 import json
-import os
 import sys
 import tomllib
 import typing
@@ -65,7 +64,7 @@ class Command(abc.ABC):
         """Do it."""
 
     @classmethod
-    def parse(cls, arguments: Sequence[str]) -> typing.Self:
+    def parse(cls: type[C], arguments: Sequence[str]) -> C:
         """The command that `arguments` describe. Wrong ones, and --help, leave with SystemExit."""
         return parse_as(cls, arguments)
 
@@ -142,11 +141,11 @@ def to_toml(table: Mapping[str, Any], prefix: str = "") -> str:
 
 
 def choose_device(common: Common) -> str:
-    """Tell jax where to compute, before it is first used; returns the kind of device it took."""
-    if common.device != "auto":
-        os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda,cpu"}[common.device]
+    """Tell jax where to compute, before it computes anything; returns the kind of device it took."""
     import jax
 
+    if common.device != "auto":
+        jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda,cpu"}[common.device])
     try:
         kind = jax.devices("gpu" if common.device == "gpu" else None)[0].platform
     except RuntimeError as error:

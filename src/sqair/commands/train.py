@@ -61,7 +61,7 @@ class Train(Command):
     out: Annotated[str | None, optional("DIR", "runs/train/PRESET")] = None
     """Folder for results."""
     resume: Annotated[Flag, optional("")] = False
-    """Continue the run in --out, or the newest one, from its last checkpoint."""
+    """Continue the run in --out, or the newest one of PRESET; with --out, PRESET may be left out."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -71,20 +71,40 @@ class Train(Command):
         """Parse twice: to learn which preset and recipe are meant, then with their values as the defaults."""
         if {"-h", "--help"} & set(arguments):
             named = next((word for word in arguments if word in PRESETS), "sqair-mlp")
-            return parse_as(cls, ["--help"], cls(preset=named).defaults())
-        first = parse_as(cls, arguments)
-        if not first.preset:
-            raise UsageError(f"name a preset: {', '.join(PRESETS)}")
-        return parse_as(cls, arguments, first.defaults())
+            recipe = "paper" if {"paper", "--recipe=paper"} & set(arguments) else "fast"
+            return parse_as(cls, ["--help"], cls(preset=named, recipe=recipe).defaults())
+        return parse_as(cls, arguments, parse_as(cls, arguments).defaults())
 
     def defaults(self) -> "Train":
-        """A command with the values of this one's preset and recipe, and nothing else set."""
+        """A command with the values of this one's preset and recipe, and nothing else set.
+
+        A run that is resumed keeps its own number of steps and, when no preset is named, all of its settings.
+        """
+        earlier = self._earlier() if self.resume and (self.preset or self.out) else None
+        if not self.preset:
+            if earlier is None:
+                raise UsageError(f"name a preset: {', '.join(PRESETS)}")
+            return Train(model=earlier.model, data=earlier.data, train=earlier.train)
         try:
             chosen = preset(self.preset)
         except UserError as error:
             raise UsageError(str(error)) from error
         train = PAPER_RECIPE if self.recipe == "paper" else chosen.train
+        train = train if earlier is None else dataclasses.replace(train, steps=earlier.train.steps)
         return Train(model=chosen.model, data=chosen.data, train=train)
+
+    def _earlier(self) -> Preset:
+        """The settings of the run that is to be resumed."""
+        from sqair.training.resume import read_notes
+
+        return read_notes(self._folder()).preset
+
+    def _folder(self) -> Path:
+        """Where the run is, or will be."""
+        from sqair.training.runs import choose_folder
+
+        out = None if self.out is None else Path(self.out)
+        return choose_folder(self.NAME, self.preset, out, resume=self.resume, overwrite=self.common.overwrite)
 
     def resolved(self) -> Preset:
         """The preset with all flags applied."""
@@ -106,10 +126,8 @@ class Train(Command):
         chosen = self.resolved()
         choose_device(self.common)
         from sqair.training.loop import Stopped, train
-        from sqair.training.runs import choose_folder
 
-        out = Path(self.out) if self.out is not None else None
-        folder = choose_folder(self.NAME, self.preset, out, resume=self.resume, overwrite=self.common.overwrite)
+        folder = self._folder()
         try:
             train(
                 self._timed(chosen),

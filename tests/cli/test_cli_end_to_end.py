@@ -1,0 +1,198 @@
+"""From data to dreams: data, train, evaluate, sample and demo on a model that is tiny and hardly trained."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from sqair.cli import main
+from sqair.commands import Train, speed
+from sqair.data import load_sequences
+from sqair.training.loop import Run
+
+DATA = ["--data.length=3", "--data.size", "16", "16", "--data.max-digits=1", "--data.digit-scale=0.4", "--data.speed=2"]
+MODEL = ["--model.image", "16", "16", "--model.glimpse", "6", "6", "--model.max-objects=2", "--model.what-size=4"]
+MODEL += ["--model.width=8"]
+TRAIN = ["--train.batch=2", "--train.particles=2", "--train.validation-sequences=2", "--train.evaluate-every=2"]
+TRAIN += ["--train.stage=1"]
+# All runs below have the same settings, two steps included, so that one compilation serves them all.
+KEYS = [
+    "model",
+    "data",
+    "sequences",
+    "particles",
+    "seed",
+    "device",
+    "seconds",
+    "log_p",
+    "log_p_se",
+    "reconstruction",
+    "kl",
+    "reconstruction_weighted",
+    "kl_weighted",
+    "counting",
+    "counting_weighted",
+    "counting_mode",
+    "counting_visible",
+    "rediscoveries_per_frame",
+    "mota",
+    "idf1",
+    "hota",
+    "id_switches",
+    "presence_ece",
+    "box_coverage",
+    "ess",
+]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with digits.npz and a run trained on it for two steps."""
+    folder = tmp_path_factory.mktemp("work")
+    data = [
+        "data",
+        "moving-mnist",
+        "--digits=strokes",
+        "--split=test",
+        "--sequences=20",
+        "--out",
+        folder / "digits.npz",
+    ]
+    assert main([*map(str, data), *DATA, "--quiet"]) == 0
+    train = ["train", "tiny", "--steps=2", "--data", folder / "digits.npz", "--out", folder / "run"]
+    assert main([*map(str, train), *DATA, *MODEL, *TRAIN, "--quiet"]) == 0
+    return folder
+
+
+def is_video(path: Path, frames: int) -> bool:
+    """H.264 that browsers play, with even sides."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        codec = stream.codec_context
+        shown = sum(1 for _ in container.decode(stream))
+        return (codec.name, codec.pix_fmt, shown) == ("h264", "yuv420p", frames) and not (
+            codec.width | codec.height
+        ) & 1
+
+
+def test_data(work: Path, sqair) -> None:
+    made = load_sequences(work / "digits.npz")
+    assert made.frames.shape == (20, 3, 16, 16)
+    assert made.boxes is not None
+    assert made.counts is not None
+    assert set(np.unique(made.counts)) == {0, 1}
+    with Image.open(work / "digits.png") as preview:
+        assert preview.size[1] > 8 * 16
+    done = sqair("data", work / "digits.npz", "--sequences=5", "--out", "few.npz", *DATA)
+    assert (done.code, done.out) == (0, "Results saved to few.npz\n")
+    assert np.array_equal(load_sequences("few.npz").frames, made.frames[:5])
+    again = sqair("data", work / "digits.npz", "--sequences=4", "--out", "few.npz", *DATA, "--overwrite")
+    assert again.code == 0
+    assert len(load_sequences("few.npz").frames) == 4
+
+
+def test_data_chooses_its_folder(work: Path, sqair) -> None:
+    for folder in ("digits", "digits-2"):
+        done = sqair("data", work / "digits.npz", "--sequences=2", *DATA)
+        assert done.out == f"Results saved to runs/data/{folder}/sequences.npz\n"
+        assert sorted(os.listdir(f"runs/data/{folder}")) == ["sequences.npz", "sequences.png"]
+
+
+def test_train_wrote_a_run(work: Path) -> None:
+    assert {"run.json", "preset.json", "metrics.jsonl", "best", "checkpoints"} <= set(os.listdir(work / "run"))
+    preset = json.loads((work / "run" / "preset.json").read_text())
+    assert preset["model"]["width"] == 8
+    assert preset["train"]["steps"] == 2
+
+
+def test_termination_saves_and_resume_goes_on(work: Path, sqair, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--data", work / "digits.npz", "--out", "run", *DATA, *MODEL, *TRAIN, "--steps=2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "notify", lambda self, metrics: os.kill(os.getpid(), signal.SIGTERM))
+        stopped = sqair("train", "tiny", *words)
+    assert (stopped.code, stopped.out) == (143, "")
+    assert stopped.err.splitlines()[-1] == "sqair train: stopped; continue with --resume --out run"
+    assert os.listdir("run/checkpoints") == ["00000001"]
+    assert sqair("train", "--resume", "--out", "run", "--quiet") == (0, "Results saved to run\n", "")
+    (line,) = Path("run/metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["step"] == 2
+
+
+def test_resume_refuses_another_model(work: Path, refused) -> None:
+    line = refused(1, "train", "tiny", "--resume", "--out", work / "run", "--data", work / "digits.npz", *DATA, *TRAIN)
+    assert "model.image differs" in line or "model sees frames" in line
+    assert "model.width differs" in refused(1, "train", "--resume", "--out", work / "run", "--model.width=9")
+
+
+def test_evaluate(work: Path, sqair) -> None:
+    words = ["evaluate", work / "run", "--sequences=4", "--particles=3", "--seed=0"]
+    done = sqair(*words, "--json")
+    assert done.code == 0
+    assert done.err.splitlines()[-1] == "Results saved to runs/evaluate/run"
+    numbers = json.loads(done.out)
+    assert list(numbers) == KEYS
+    assert (numbers["model"], numbers["data"]) == (str(work / "run"), str(work / "digits.npz"))
+    assert numbers["reconstruction"] - numbers["kl"] <= numbers["log_p"]
+    assert json.loads(Path("runs/evaluate/run/metrics.json").read_text()) == numbers
+    readable = sqair(*words, "--quiet")
+    assert (readable.code, readable.err) == (0, "")
+    assert readable.out.splitlines()[-1] == "Results saved to runs/evaluate/run-2"
+    assert f"log_p                    {numbers['log_p']:.2f}" in readable.out
+
+
+def test_sample(models: Path, sqair) -> None:
+    for folder in ("one", "two"):
+        done = sqair("sample", "--model", models / "tiny", "--frames=5", "--count=3", "--seed=2", "--out", folder)
+        assert (done.code, done.out) == (0, f"Results saved to {folder}\n")
+    assert sorted(os.listdir("one")) == ["samples.mp4", "samples.npz", "samples.png"]
+    assert Path("one/samples.npz").read_bytes() == Path("two/samples.npz").read_bytes()
+    assert is_video(Path("one/samples.mp4"), 5)
+    dreams = load_sequences("one/samples.npz")
+    assert dreams.frames.shape == (3, 5, 16, 16)
+    assert dreams.ids is not None
+    assert dreams.boxes is not None
+    assert dreams.counts is not None
+    assert np.array_equal((dreams.ids >= 0).sum(-1), dreams.counts)
+    assert np.isnan(dreams.boxes[dreams.ids < 0]).all()
+    assert sqair("sample", "--model", models / "tiny", "--out", "one").code == 2
+
+
+def test_demo(models: Path, sqair) -> None:
+    done = sqair("demo", "--model", models / "tiny")
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == "Results saved to runs/demo/tiny"
+    folder = Path("runs/demo/tiny")
+    assert sorted(os.listdir(folder)) == ["overlay.mp4", "overlay.png", "summary.json", "tracks.txt"]
+    assert is_video(folder / "overlay.mp4", 3)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["true_counts"] == [1, 1, 1]
+    assert len(summary["inferred_counts"]) == 3
+    for line in (folder / "tracks.txt").read_text().splitlines():
+        frame, identity, left, top, width, height, *rest = line.split(",")
+        assert rest == ["1", "-1", "-1", "-1"]
+        assert 1 <= int(frame) <= 3
+        assert int(identity) >= 1
+        assert 0 <= float(left) <= float(left) + float(width) <= 16
+        assert 0 <= float(top) <= float(top) + float(height) <= 16
+
+
+def test_minutes_become_steps(work: Path, sqair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "measure", lambda preset: speed.Speed(compiling=10.0, first=1.0, last=1.0))
+    words = ["--data", work / "digits.npz", "--out", "run", *DATA, *MODEL, *TRAIN, "--quiet"]
+    done = sqair("train", "tiny", "--minutes", "0.23", *words)  # 13.8 s, a tenth kept, less 10 s
+    assert done.code == 0, done.err
+    assert json.loads(Path("run/preset.json").read_text())["train"]["steps"] == 2
+    assert "too few" in sqair("train", "tiny", "--minutes", "0.1", *words, "--overwrite").err
+    assert "keeps its number of steps" in sqair("train", "--resume", "--out=run", "--minutes", "0.23", "--quiet").err
+
+
+def test_speed_is_measured_with_the_step_of_training(work: Path) -> None:
+    words = ["tiny", "--steps=2", "--data", str(work / "digits.npz"), *DATA, *MODEL, *TRAIN]
+    found = speed.measure(Train.parse(words).resolved())
+    assert 0 < found.first < 1
+    assert 0 < found.last < 1

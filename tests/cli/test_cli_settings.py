@@ -1,0 +1,84 @@
+"""Settings: flags, short forms, TOML files and --print-config say the same thing."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sqair.commands import Data, Evaluate, Train
+from sqair.commands.common import to_flags, to_toml, with_config_files
+from sqair.config import PAPER_RECIPE, PRESETS, Preset
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_without_flags_is_the_preset(name: str) -> None:
+    assert Train.parse([name]).resolved() == PRESETS[name]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_print_config_gives_a_file_that_gives_the_same(name: str, sqair, here: Path) -> None:
+    flags = ["--steps", "7", "--model.where-prior-mean", "-1", "-2.5", "1e-3", "0", "--train.decay", "5", "9"]
+    flags += ["--model.glimpse-mask", "--train.no-normalise-nvil", "--data", 'my "own".npz']
+    printed = sqair("train", name, *flags, "--print-config")
+    assert (printed.code, printed.err) == (0, "")
+    (here / "mine.toml").write_text(printed.out)
+    resolved = Train.parse(with_config_files(["--config", "mine.toml", "tiny"])).resolved()
+    assert resolved == Train.parse([name, *flags]).resolved()
+    assert resolved.model.where_prior_mean == (-1.0, -2.5, 1e-3, 0.0)
+    assert resolved.data.name == 'my "own".npz'
+
+
+@pytest.mark.parametrize("command", ["data", "evaluate", "sample", "demo"])
+def test_print_config_of_the_other_commands(command: str, sqair, here: Path) -> None:
+    words = [command, "m"] if command == "evaluate" else [command]
+    printed = sqair(*words, "--seed", "5", "--print-config").out
+    (here / "mine.toml").write_text(printed)
+    assert tomllib.loads(printed)["seed"] == 5
+    again = sqair(*words, "--config=mine.toml", "--print-config").out
+    assert again.splitlines()[1:] == printed.splitlines()[1:]
+
+
+def test_short_forms_are_the_long_ones() -> None:
+    short = Train.parse(["tiny", "--steps", "3", "--seed", "4", "--data", "x.npz", "--digits", "mnist"]).resolved()
+    words = ["--train.steps", "3", "--train.seed", "4", "--data.name", "x.npz", "--data.digits", "mnist"]
+    assert short == Train.parse(["tiny", *words]).resolved()
+    assert (short.train.steps, short.train.seed, short.data.name) == (3, 4, "x.npz")
+
+
+def test_the_preset_may_stand_anywhere() -> None:
+    assert Train.parse(["--steps", "3", "tiny", "--seed", "1"]) == Train.parse(["tiny", "--steps", "3", "--seed", "1"])
+
+
+def test_the_last_flag_wins_and_the_command_line_beats_the_file(here: Path) -> None:
+    Path("one.toml").write_text("[model]\nwidth = 1\nwhat-size = 11\n[train]\ndecay = [1, 2]")
+    Path("two.toml").write_text("[model]\nwidth = 2\n")
+    words = ["tiny", "--model.width", "3", "--config", "one.toml", "--config=two.toml"]
+    assert Train.parse(with_config_files(words)).model.width == 3
+    model = Train.parse(with_config_files(["tiny", *words[3:]])).model
+    assert (model.width, model.what_size) == (2, 11)
+    assert Train.parse(["tiny", "--model.width", "3", "--model.width", "4"]).model.width == 4
+
+
+def test_the_paper_recipe() -> None:
+    resolved = Train.parse(["sqair-mlp", "--recipe", "paper", "--train.batch", "8"]).resolved()
+    assert resolved == Preset(PRESETS["sqair-mlp"].model, train=dataclasses.replace(PAPER_RECIPE, batch=8))
+
+
+def test_data_positional_is_the_name() -> None:
+    command = Data.parse(["moving-mnist-free", "--digits", "strokes", "--data.length", "4"])
+    assert (command.resolved().data.name, command.resolved().data.digits) == ("moving-mnist-free", "strokes")
+    assert command.settings()["data"]["length"] == 4
+
+
+def test_toml_of_every_kind_of_value() -> None:
+    table = {"a": True, "b": [1, 2], "c": "x y", "d": {"e": -0.5, "f-g": False, "h": {"i": []}}}
+    assert tomllib.loads(to_toml(table)) == table
+    assert to_flags(table) == ["--a", "--b", "1", "2", "--c", "x y", "--d.e", "-0.5", "--d.no-f-g", "--d.h.i"]
+
+
+def test_a_command_needs_what_is_required(sqair) -> None:
+    assert Evaluate.parse(["m"]).model == "m"
+    done = sqair("evaluate")
+    assert (done.code, done.out) == (2, "")
+    assert "MODEL" in done.err
