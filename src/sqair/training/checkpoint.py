@@ -34,7 +34,9 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 @eqx.filter_jit
 def build(config: ModelConfig, key: PRNGKeyArray) -> SequenceModel:
     """A new model of the kind that `config` names, with random weights. Compiled: op by op it takes twice as long."""
-    return AIR(config, key=key) if config.kind == "air" else SQAIR(config, key=key)
+    model = AIR(config, key=key) if config.kind == "air" else SQAIR(config, key=key)
+    # Numbers given in Python are weakly typed; loaded ones are not, and would make jax compile every program anew.
+    return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype) if eqx.is_array(leaf) else leaf, model)
 
 
 # --- tensors by name
@@ -101,9 +103,9 @@ def save_model(folder: Path, model: SequenceModel, extra: dict[str, Any], half: 
     """Write model.safetensors, then config.json, into `folder`, which may exist. `extra` is its key `training`."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = model.config.kind
-    metadata = {"format": "sqair", "format_version": str(FORMAT_VERSION), "kind": kind, "version": sqair.__version__}
-    save_tensors(folder / WEIGHTS, model, half=half, metadata=metadata)
     card = {"format_version": FORMAT_VERSION, "kind": kind, "version": sqair.__version__}
+    # One key only: safetensors writes several in random order, and equal models should be equal files.
+    save_tensors(folder / WEIGHTS, model, half=half, metadata={"sqair": json.dumps(card)})
     write_json(folder / CONFIG, card | {"model": to_dict(model.config), "training": extra})
 
 
