@@ -25,7 +25,7 @@ def linear(size_in: int, size_out: int, *, key: PRNGKeyArray, gain: float = 1.0,
     """A linear layer with weights of variance gain^2 / size_in and a constant bias."""
     layer = eqx.nn.Linear(size_in, size_out, key=key)
     weight = gain / math.sqrt(size_in) * jax.random.truncated_normal(key, -2, 2, (size_out, size_in))
-    constant = jnp.full(size_out, bias, weight.dtype)  # without the type, the first update would change it: recompilation
+    constant = jnp.full(size_out, bias, weight.dtype)  # a weak type would change at the first update and recompile
     return eqx.tree_at(lambda it: (it.weight, it.bias), layer, (weight, constant))
 
 
