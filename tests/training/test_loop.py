@@ -19,9 +19,9 @@ from sqair.objective import draw_particles, iwae, run_particles
 from sqair.training import loop, pace
 from sqair.training.checkpoint import load_model, named_arrays, read_card
 from sqair.training.loop import Progress, Stopped, check_preset, train
-from sqair.training.resume import checkpoints, read_notes
+from sqair.training.resume import checkpoints, load_state, read_notes
 from sqair.training.runs import read_metrics, read_run
-from sqair.training.step import model_frames, seed_keys
+from sqair.training.step import first_state, model_frames, seed_keys, without_totals
 
 TIMES = ("seconds", "sequences_per_second")
 
@@ -122,6 +122,14 @@ def test_a_crash_loses_only_what_came_after_the_last_checkpoint(small: Preset, f
     train(small, tmp_path, quiet=True, resume=True)
     assert numbers(tmp_path) == numbers(finished)
     assert tensors(tmp_path / "best") == tensors(finished / "best")
+
+
+def test_new_and_loaded_states_are_typed_alike(small: Preset, finished: Path) -> None:
+    """Otherwise a resumed run would compile its step anew."""
+    new = first_state(small, seed_keys(0).weights)
+    loaded, _ = load_state(finished, small, new)
+    for state in (new, loaded, without_totals(loaded)):
+        assert not any(leaf.weak_type for leaf in named_arrays(state).values())
 
 
 def test_callbacks_are_told_of_evaluations(small: Preset, tmp_path: Path) -> None:

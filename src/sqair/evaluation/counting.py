@@ -1,6 +1,6 @@
 """Counting: does the number of present slots equal the number of objects that are there, in sight or not?
 
-Axes: S sequences, T frames, O objects, N+1 possible counts.
+Axes: S sequences, T frames, O objects, M possible counts, 0 to N.
 """
 
 import numpy as np
@@ -13,14 +13,14 @@ LEAST_VISIBLE = 0.25
 """Share of an object's box inside the frame from which on it is in sight."""
 
 
-def accuracy(distribution: Float[ndarray, "S T N+1"], counts: Int[ndarray, "S T"]) -> Float[ndarray, "S T"]:
+def accuracy(distribution: Float[ndarray, "S T M"], counts: Int[ndarray, "S T"]) -> Float[ndarray, "S T"]:
     """The probability of the true count; 0 where there are more objects than slots."""
     slots = distribution.shape[-1] - 1
     chosen = np.take_along_axis(distribution, np.minimum(counts, slots)[..., None], -1)[..., 0]
     return np.where(counts <= slots, chosen, 0.0)
 
 
-def mode_accuracy(distribution: Float[ndarray, "S T N+1"], counts: Int[ndarray, "S T"]) -> Float[ndarray, "S T"]:
+def mode_accuracy(distribution: Float[ndarray, "S T M"], counts: Int[ndarray, "S T"]) -> Float[ndarray, "S T"]:
     """1 where the most probable count is the true one."""
     return (distribution.argmax(-1) == counts).astype(np.float64)
 

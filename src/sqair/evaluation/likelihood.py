@@ -4,7 +4,7 @@ Particles are run a chunk at a time; sums of weights are kept relative to the la
 is that of all particles at once. SQAIR's weights belong to whole sequences. AIR's frames are independent in the model,
 so there each frame has weights of its own and the bound is a sum over frames.
 
-Axes: T frames, K particles, C the particles of a chunk, N+1 possible counts, Y, X, C frame.
+Axes: T frames, K particles, C the particles of a chunk, M possible counts, 0 to N, Y, X, C frame.
 """
 
 import math
@@ -25,7 +25,7 @@ class Values(NamedTuple):
     kl: Float[Array, "*particles T"]
     """log q - log p of the latent variables."""
     discovered: Float[Array, "*particles T"]
-    counts: Float[Array, "*particles T N+1"]
+    counts: Float[Array, "*particles T M"]
     """1 at the number of present slots: averaged, it is the distribution of that number."""
 
 

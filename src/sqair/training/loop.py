@@ -21,7 +21,7 @@ from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
 from sqair.training.console import Display
 from sqair.training.pace import Pace, catch_signals
 from sqair.training.resume import load_state, model_extra, save_state
-from sqair.training.step import Keys, TrainState, first_state, no_totals, seed_keys, train_steps
+from sqair.training.step import Keys, TrainState, first_state, seed_keys, train_steps, without_totals
 from sqair.training.validation import Validation
 
 BEST = "best"
@@ -178,7 +178,7 @@ class Run:
             self.best = bound
             save_model(self.out / BEST, self.state.model, model_extra(self.preset, self.step, bound))
         runs.append_metrics(self.out, metrics)
-        self.state = self.state._replace(totals=no_totals(), counted=jnp.array(0))
+        self.state = without_totals(self.state)
         self.save()
         self.display.evaluated(self.step, bound, is_best)
         return metrics

@@ -61,7 +61,7 @@ def seed_keys(seed: int) -> Keys:
 
 @eqx.filter_jit
 def first_state(preset: Preset, key: PRNGKeyArray) -> TrainState:
-    """The state before the first step."""
+    """The state before the first step, with types as fixed as those of a file: new and resumed runs share a program."""
     key_model, key_baseline = jax.random.split(key)
     model, config = build(preset.model, key_model), preset.train
     nvil = None
@@ -70,7 +70,8 @@ def first_state(preset: Preset, key: PRNGKeyArray) -> TrainState:
         baseline = Baseline(pixels, key=key_baseline)
         nvil = Nvil(baseline, begin(baseline_optimiser(config), baseline), no_moments())
     optimiser = begin(model_optimiser(config), model)
-    return TrainState(jnp.array(0), model, optimiser, nvil, no_totals(), jnp.array(0))
+    state = TrainState(jnp.array(0), model, optimiser, nvil, no_totals(), jnp.array(0))
+    return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype) if eqx.is_array(leaf) else leaf, state)
 
 
 def no_totals() -> Diagnostics:
