@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +62,7 @@ def test_noise_follows_its_distributions():
 
 def test_a_phase_of_noise_keeps_what_is_forced():
     noise = Noise(jnp.zeros((2, 3, 5)), jnp.zeros((2, 3, 4)), jnp.zeros((2, 3)), jnp.arange(6.0).reshape(2, 3))
-    assert np.array_equal(noise.phase(1).forced, [3, 4, 5])
+    assert np.array_equal(jax.tree.leaves(noise.phase(1))[3], [3, 4, 5])
     assert noise.phase(0).what.shape == (3, 5)
 
 
@@ -78,7 +79,7 @@ def some_gaussian(seed, correlated):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_factorised_gaussian_is_scipys(x64, seed):
     mean, std, _, x = map(jnp.asarray, some_gaussian(seed, True))
-    expected = scipy.stats.norm(mean, std).logpdf(x).sum()
+    expected = scipy.stats.norm.logpdf(x, mean, std).sum()
     np.testing.assert_allclose(Gaussian(mean, std).log_prob(x), expected, rtol=1e-12)
 
 
@@ -86,7 +87,8 @@ def test_a_factorised_gaussian_is_scipys(x64, seed):
 def test_a_correlated_gaussian_is_scipys(x64, seed):
     mean, std, mix, x = map(jnp.asarray, some_gaussian(seed, True))
     factor = np.diag(std) @ mix
-    expected = scipy.stats.multivariate_normal(mean, factor @ factor.T).logpdf(x)
+    covariance: Any = factor @ factor.T  # scipy's stub says int
+    expected = scipy.stats.multivariate_normal.logpdf(x, mean, covariance)
     np.testing.assert_allclose(Gaussian(mean, std, mix).log_prob(x), expected, rtol=1e-10)
 
 

@@ -53,7 +53,7 @@ def test_the_likelihood_is_scipys(model):
     rng = np.random.default_rng(0)
     x, y = rng.random((8, 11, 3)), rng.random((8, 11, 3))
     found = model.log_prob(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32))
-    np.testing.assert_allclose(found, scipy.stats.norm(y, 0.3).logpdf(x).sum(), rtol=1e-5)
+    np.testing.assert_allclose(found, scipy.stats.norm.logpdf(x, y, 0.3).sum(), rtol=1e-5)
 
 
 def test_a_sampled_frame_is_the_canvas_and_noise(model):

@@ -20,8 +20,10 @@ def candidates(seed, pres_old, pres_new):
     rng = np.random.default_rng(seed)
 
     def some(pres, names):
-        what, where = rng.normal(size=(N, W)), rng.normal(size=(N, 4))
-        return Objects(*(jnp.asarray(x, jnp.float32) for x in (what, where, pres)), jnp.asarray(names, jnp.int32))
+        what, where, pres = (
+            jnp.asarray(x, jnp.float32) for x in (rng.normal(size=(N, W)), rng.normal(size=(N, 4)), pres)
+        )
+        return Objects(what, where, pres, jnp.asarray(names, jnp.int32))
 
     return some(pres_old, rng.permutation(50)[:N]), some(pres_new, 50 + np.arange(N))
 

@@ -4,6 +4,7 @@ from typing import Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -94,7 +95,7 @@ def test_write_is_scipys_interpolation(image, glimpse, channels, where, seed):
 @pytest.mark.parametrize("shift", [(2.9, 0.0), (-2.9, 0.0), (0.0, 2.9), (0.0, -2.9)])
 def test_far_outside_there_is_nothing(shift):
     spatial = make((9, 13), (5, 4))
-    where = spatial.where(Window(np.array([0.5, 0.5]), np.array(shift)))
+    where = spatial.where(Window(jnp.array([0.5, 0.5]), jnp.array(shift)))
     assert np.all(read(spatial, np.ones((9, 13, 1)), where) == 0)
     assert np.all(write(spatial, np.ones((5, 4, 1)), where) == 0)
 
@@ -102,7 +103,7 @@ def test_far_outside_there_is_nothing(shift):
 def test_the_whole_frame_is_read_unchanged():
     spatial = make((6, 5), (6, 5))
     x = np.random.default_rng(0).random((6, 5, 2), np.float32)
-    where = spatial.where(Window(np.array([1.0, 1.0]), np.zeros(2)))
+    where = spatial.where(Window(jnp.ones(2), jnp.zeros(2)))
     np.testing.assert_allclose(read(spatial, x, where), x, atol=1e-4)
 
 
@@ -163,14 +164,14 @@ def test_where_to_window_and_back(where):
 )
 def test_window_to_where_and_back(scale, shift):
     spatial = make((9, 13), (5, 4))
-    back = to_window(spatial, spatial.where(Window(np.array(scale), np.array(shift))))
+    back = to_window(spatial, spatial.where(Window(jnp.array(scale), jnp.array(shift))))
     np.testing.assert_allclose(back.scale, scale, atol=1e-5)
     np.testing.assert_allclose(back.shift, shift, atol=1e-5)
 
 
 def test_a_window_outside_the_limits_is_brought_inside():
     spatial = make((9, 13), (5, 4), limits=(0.1, 0.7), shift_limit=1.5)
-    back = spatial.window(spatial.where(Window(np.array([0.0, 5.0]), np.array([-9.0, 9.0]))))
+    back = spatial.window(spatial.where(Window(jnp.array([0.0, 5.0]), jnp.array([-9.0, 9.0]))))
     np.testing.assert_allclose(back.scale, [0.1, 0.7], atol=1e-5)
     np.testing.assert_allclose(back.shift, [-1.5, 1.5], atol=1e-5)
 
@@ -187,8 +188,8 @@ def test_boxes_count_pixels(window):
     """A window over the pixels a..b has left a and width b - a + 1; the way to where and back returns the box."""
     a, b, c, d = window
     spatial = make((9, 13), (5, 4))
-    scale = np.array([(b - a) / 12, (d - c) / 8])
-    shift = np.array([(a + b) / 12 - 1, (c + d) / 8 - 1])
+    scale = jnp.array([(b - a) / 12, (d - c) / 8])
+    shift = jnp.array([(a + b) / 12 - 1, (c + d) / 8 - 1])
     box = [a, c, b - a + 1, d - c + 1]
     np.testing.assert_allclose(to_boxes(spatial, spatial.where(Window(scale, shift))), box, atol=1e-4)
     np.testing.assert_allclose(to_boxes(spatial, of_boxes(spatial, np.array(box, np.float32))), box, atol=1e-4)
