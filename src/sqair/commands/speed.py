@@ -51,7 +51,7 @@ def measure(preset: Preset) -> Speed:
 
     def timed(step: int, count: int) -> float:
         started = time.monotonic()
-        begun = state._replace(step=jnp.array(step))
+        begun = state._replace(step=jnp.full_like(state.step, step))
         jax.block_until_ready(train_steps(begun, source, keys.steps, preset.train, jnp.array(count)).step)
         return time.monotonic() - started
 

@@ -79,6 +79,11 @@ def no_totals() -> Diagnostics:
     return Diagnostics(*(jnp.zeros(()) for _ in Diagnostics._fields))
 
 
+def without_totals(state: TrainState) -> TrainState:
+    """The state with its sums begun anew; their types stay, so that nothing is compiled again."""
+    return state._replace(totals=no_totals(), counted=jnp.zeros_like(state.counted))
+
+
 def model_frames(
     frames: Float[Array, "B T Y X"] | Float[Array, "B T Y X C"], model: SequenceModel
 ) -> Float[Array, "_ _ Y X C"]:
