@@ -37,7 +37,8 @@ def sqair(here: Path, capsys: pytest.CaptureFixture[str]) -> Sqair:
     def run(*words: str | Path) -> Done:
         capsys.readouterr()
         code = main([str(word) for word in words])
-        return Done(code, *capsys.readouterr())
+        printed = capsys.readouterr()
+        return Done(code, printed.out, printed.err)
 
     return run
 

@@ -145,6 +145,12 @@ def test_evaluate(work: Path, sqair) -> None:
     assert f"log_p                    {numbers['log_p']:.2f}" in readable.out
 
 
+def test_evaluate_refuses_numbers_that_make_no_sense(work: Path, refused) -> None:
+    assert "at least 1" in refused(1, "evaluate", work / "run", "--sequences=0")
+    assert "at least 1" in refused(1, "evaluate", work / "run", "--sequences=2", "--particles=0")
+    assert "--sequences" in refused(1, "evaluate", work / "run", "--sequences=21")
+
+
 def test_sample(models: Path, sqair) -> None:
     for folder in ("one", "two"):
         done = sqair("sample", "--model", models / "tiny", "--frames=5", "--count=3", "--seed=2", "--out", folder)

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TextIO, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import tyro
 
@@ -167,9 +167,9 @@ def refuse_taken(path: Path, common: Common) -> None:
         raise UsageError(f"{path} exists; choose another --out, or replace it with --overwrite")
 
 
-def finish(path: Path, file: TextIO | None = None) -> None:
-    """The last line of every command."""
-    print(f"Results saved to {path}", file=file or sys.stdout)
+def finish(path: Path, *, aside: bool = False) -> None:
+    """The last line of every command, on stdout unless that is for a program to read."""
+    print(f"Results saved to {path}", file=sys.stderr if aside else sys.stdout)
 
 
 def replaced(config: T, **changes: Any) -> T:

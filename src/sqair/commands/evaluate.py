@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -63,7 +62,7 @@ class Evaluate(Command):
         numbers = finite(numbers | {"model": self.model, "data": config.name})
         write_json(folder / "metrics.json", numbers)
         print(json.dumps(numbers) if self.json else table(numbers))
-        finish(folder, sys.stderr if self.json else sys.stdout)
+        finish(folder, aside=self.json)
 
     def _data(self, card: dict[str, Any]) -> DataConfig:
         """What to evaluate on: a file as it is, or the training data with the flags applied."""
