@@ -1,4 +1,4 @@
-"""Sequences of moving digits, made on the device (sec. 5.1, App. F; the rules are those of the authors' program).
+"""Sequences of moving digits, made on the device (sec. 4.1, App. F; the rules are those of the authors' program).
 
 ``moving-mnist``: the number of digits n is uniform over 0..max_digits and lasts for the whole sequence. In the first
 frame every digit lies inside the frame and no two boxes overlap: a digit is placed uniformly and redrawn up to five
