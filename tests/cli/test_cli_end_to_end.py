@@ -139,6 +139,8 @@ def test_evaluate(work: Path, sqair) -> None:
     assert (numbers["model"], numbers["data"]) == (str(work / "run"), str(work / "digits.npz"))
     assert numbers["reconstruction"] - numbers["kl"] <= numbers["log_p"]
     assert json.loads(Path("runs/evaluate/run/metrics.json").read_text()) == numbers
+    again = sqair(*words, "--json", "--quiet", "--overwrite")
+    assert (json.loads(again.out) | {"seconds": 0}, again.err) == (numbers | {"seconds": 0}, "")
     readable = sqair(*words, "--quiet")
     assert (readable.code, readable.err) == (0, "")
     assert readable.out.splitlines()[-1] == "Results saved to runs/evaluate/run-2"

@@ -62,7 +62,8 @@ class Evaluate(Command):
         numbers = finite(numbers | {"model": self.model, "data": config.name})
         write_json(folder / "metrics.json", numbers)
         print(json.dumps(numbers) if self.json else table(numbers))
-        finish(folder, aside=self.json)
+        if not (self.json and self.common.quiet):
+            finish(folder, aside=self.json)
 
     def _data(self, card: dict[str, Any]) -> DataConfig:
         """What to evaluate on: a file as it is, or the training data with the flags applied."""
