@@ -204,8 +204,9 @@ def particle_filter(
         moved = jax.tree.map(lambda leaf: leaf[jax.lax.stop_gradient(ancestors)], stepped)
         after = jnp.where(needed, -jnp.log(count), log_weight)
         kept = jax.tree.map(lambda new, old: jnp.where(is_active, new, old), (moved, after), carry)
-        zero = jnp.where(is_active, 1.0, 0.0)
-        return kept, Filtered(zero * increment, zero * info.log_weight, zero * info.log_q_presence, ess, needed, info)
+        told = (increment, info.log_weight, info.log_q_presence)
+        increment, weight, presence = (jnp.where(is_active, leaf, 0.0) for leaf in told)
+        return kept, Filtered(increment, weight, presence, ess, needed, info)
 
     inputs = (frames, encodings, by_time, uniforms, active)
     return jax.lax.scan(advance, (start, jnp.full(count, -jnp.log(count))), inputs)[1]
