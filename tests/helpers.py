@@ -1,7 +1,7 @@
 """What several test files share: tiny models, every admissible presence path, float64."""
 
 import itertools
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -40,7 +40,7 @@ def scatter(model: T, key: PRNGKeyArray, scale: float = 0.5) -> T:
     return eqx.combine(jax.tree.unflatten(tree, moved), rest)
 
 
-def cast(tree: T, dtype: type = jnp.float64) -> T:
+def cast(tree: T, dtype: Any = jnp.float64) -> T:
     """The tree with its floating point arrays in another precision (float64 needs the fixture `x64`)."""
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
 

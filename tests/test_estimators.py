@@ -7,6 +7,7 @@ turns these into gradients of all parameters; it carries the gradients that pass
 """
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -199,7 +200,7 @@ def test_one_coin(particles):
 
 
 BATCH, PARTICLES, LENGTH, TOTAL = 2, 3, 2, 3
-BOUND_OF = {"vimco": "iwae", "vimco-authors": "iwae", "reinforce": "elbo", "nvil": "elbo"}
+BOUND_OF: dict[Any, Any] = {"vimco": "iwae", "vimco-authors": "iwae", "reinforce": "elbo", "nvil": "elbo"}
 MOMENTS = Moments(jnp.array(-20.0), jnp.array(9.0))
 FRAMES = jnp.stack([film(TOTAL), 0.5 * film(TOTAL)[:, ::-1]])
 

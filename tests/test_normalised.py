@@ -17,13 +17,13 @@ from helpers import TINY, film, paths, scatter, strings
 from sqair import discovery
 from sqair.baselines.air import AIR
 from sqair.distributions import Count, OnesThenZero
-from sqair.model import SQAIR, SequenceModel
+from sqair.model import SQAIR
 
 NOISES = 3
 UNDER = ("q", "p along q", "p along p")
 
 
-def tiny(kind: type[SequenceModel] = SQAIR, **changes) -> SequenceModel:
+def tiny(kind: type[SQAIR] | type[AIR] = SQAIR, **changes) -> SQAIR | AIR:
     """A tiny model in which every presence depends visibly on the what and where before it."""
     model = kind(dataclasses.replace(TINY, **changes), key=jax.random.key(0))
     return scatter(model, jax.random.key(1))
@@ -37,16 +37,16 @@ def log_probabilities(model, noise, forced, frames) -> tuple[jax.Array, ...]:
     return seen.log_q_presence.sum(), seen.log_p_presence.sum(), dreamt.log_p_presence.sum()
 
 
-def probabilities(model: SequenceModel, forced: np.ndarray, shared_noise: bool = True) -> dict[str, np.ndarray]:
+def probabilities(model: SQAIR | AIR, forced: np.ndarray, shared_noise: bool = True) -> dict[str, np.ndarray]:
     """The probabilities of the paths, with axes (noise, path), or (path,) where each path has another noise."""
     length = forced.shape[1]
-    function = jax.vmap(log_probabilities, in_axes=(None, None if shared_noise else 0, 0, None))
-    if shared_noise:
-        function = jax.vmap(function, in_axes=(None, 0, None, None))
+    each = jax.vmap(log_probabilities, in_axes=(None, None if shared_noise else 0, 0, None))
+    function = jax.vmap(each, in_axes=(None, 0, None, None)) if shared_noise else each
     keys = jax.random.split(jax.random.key(2), NOISES if shared_noise else len(forced))
     noise = jax.vmap(lambda key: model.noise(key, length))(keys)
     # a fresh wrapper, so that a control that replaces a part of the model is traced anew
-    values = eqx.filter_jit(lambda *inputs: function(*inputs))(model, noise, jnp.asarray(forced), film(length))
+    run = eqx.filter_jit(lambda model, noise, forced: function(model, noise, forced, film(length)))
+    values = run(model, noise, jnp.asarray(forced))
     return {name: np.exp(value) for name, value in zip(UNDER, values, strict=True)}
 
 
