@@ -106,15 +106,19 @@ def to_rgb(frames: ndarray) -> UInt8[ndarray, "T Y X 3"]:
 
 
 def draw_box(draw: "ImageDraw", box: Float[ndarray, "4"], identity: int, line: int) -> None:
-    """A thin box around the pixels that `box` covers, and the identity above it, or below where there is no room."""
+    """A thin box around the pixels that `box` covers, and the identity above it, or below where there is no room.
+
+    Identities are written from 1 on, as tracks.txt numbers them.
+    """
+    label = str(identity + 1)
     left, top, width, height = (round(float(value)) for value in box)
     colour = COLOURS[identity % len(COLOURS)]
     right, bottom = left + max(width, 1) - 1, top + max(height, 1) - 1
     draw.rectangle((left - line, top - line, right + line, bottom + line), outline=colour, width=line)
     across, down = draw.im.size
-    x = min(max(left - line, line), across - text_width(str(identity), SMALL) - line)
+    x = min(max(left - line, line), across - text_width(label, SMALL) - line)
     base = top - 2 * line if top - 2 * line >= SMALL - 2 else bottom + 2 * line + SMALL
-    draw.text((x, min(base, down - line)), str(identity), fill=colour, font=font(SMALL), anchor="ls")
+    draw.text((x, min(base, down - line)), label, fill=colour, font=font(SMALL), anchor="ls")
 
 
 def side_by_side(labels: list[str], frames: tuple[UInt8[ndarray, "H W 3"], ...]) -> UInt8[ndarray, "height width 3"]:
