@@ -203,10 +203,12 @@ def differentiated(kind):
 
 @eqx.filter_jit
 def stepped(model, state, x, noise):
-    """The outputs alone, of inference and of dreaming."""
-    encoding = model.encode(x[None])[0]
+    """The outputs of inference and of dreaming, and the hidden states that propagation and its prior give each slot."""
+    encoding, objects = model.encode(x[None])[0], state.objects
     observed = model.step(state, x, encoding, noise, Devices(jnp.ones(()), jnp.zeros(())))
-    return observed, model.dream_step(state, noise)
+    parts = (noise.phase(0), x, objects, state.temporal, model.encoders, model.image.transformer)
+    hidden = model.propagation(*parts)[1], model.propagation_prior.expect(objects, state.prior).hidden
+    return (observed, model.dream_step(state, noise)), hidden
 
 
 def assert_same(left, right):
@@ -241,7 +243,22 @@ def test_broken_numbers_in_absent_slots_reach_no_output(seed, pres, coins, broke
     frames, noise = frames_and_noise(4, seed, np.repeat(coins, T, 0))
     noise, state = jax.tree.map(lambda leaf: leaf[0], noise), some_state(4, seed, pres, 3)
     spoilt = spoil(state, np.full((4, W + 4 + 2 * H), broken, np.float32))
-    assert_same(stepped(model(4), state, frames[0], noise), stepped(model(4), spoilt, frames[0], noise))
+    assert_same(stepped(model(4), state, frames[0], noise)[0], stepped(model(4), spoilt, frames[0], noise)[0])
+
+
+@given(seed=seeds, pres=presences, coins=uniforms(4, 1))
+def test_hidden_states_go_where_their_objects_go(seed, pres, coins):
+    """Survivors take theirs along, newborns have the first ones, absent slots none; dreaming leaves h^T as it was."""
+    frames, noise = frames_and_noise(4, seed, np.repeat(coins, T, 0))
+    noise, state = jax.tree.map(lambda leaf: leaf[0], noise), some_state(4, seed, pres, 3)
+    ((observed, _), (dreamt, _)), (temporal, prior) = stepped(model(4), state, frames[0], noise)
+    before = state.objects.identity.tolist()
+    first = model(4).first_temporal, model(4).first_prior
+    for after, hidden in [(observed, (temporal, prior)), (dreamt, (state.temporal, prior))]:
+        for slot, who in enumerate(after.objects.identity.tolist()):
+            for found, old, new in zip((after.temporal, after.prior), hidden, first, strict=True):
+                expected = jnp.zeros(H) if who < 0 else old[before.index(who)] if who in before else new
+                np.testing.assert_allclose(found[slot], expected, rtol=1e-6)
 
 
 # --- discovery switched off
