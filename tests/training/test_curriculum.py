@@ -35,7 +35,7 @@ def test_length_never_passes_the_data() -> None:
     ],
 )
 def test_rate_of_the_paper(step: int, rate: float) -> None:
-    assert float(learning_rate(PAPER_RECIPE)(step)) == pytest.approx(rate, rel=1e-6)
+    assert np.asarray(learning_rate(PAPER_RECIPE)(step)) == pytest.approx(rate, rel=1e-6)
 
 
 def test_rate_with_warm_up_and_cosine() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,13 @@ from sqair.training.optimiser import BASELINE_RATE, baseline_optimiser, model_op
 PLAIN = TrainConfig(optimiser="adam", learning_rate=0.1, warm_up=0, final_decay=0.0, clip=0.0)
 
 
-def walk(rule: optax.GradientTransformation, gradients: list) -> tuple[list, optax.OptState]:
+def walk(rule: optax.GradientTransformation, gradients: list) -> tuple[list, Any]:
     """The parameters, from 0, after each gradient."""
     parameters = jnp.zeros_like(jnp.asarray(gradients[0]))
     state, path = rule.init(parameters), []
     for gradient in gradients:
         updates, state = rule.update(jnp.asarray(gradient), state, parameters)
-        parameters = parameters + updates
+        parameters = jnp.asarray(optax.apply_updates(parameters, updates))
         path.append(np.asarray(parameters))
     return path, state
 

@@ -1,7 +1,9 @@
 """Every preset builds, takes two steps, saves, reloads and goes on alike."""
 
 import dataclasses
+import inspect
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,9 +16,11 @@ from sqair.training.checkpoint import load_model, named_arrays, save_model
 from sqair.training.step import first_state, seed_keys, train_steps
 
 # The same functions compiled with less effort: these programs run three times each.
-QUICK = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
-quick_state = eqx.filter_jit(first_state.__wrapped__, compiler_options=QUICK)
-quick_steps = eqx.filter_jit(train_steps.__wrapped__, compiler_options=QUICK)
+QUICK: dict[str, Any] = {
+    "compiler_options": {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
+}
+quick_state = eqx.filter_jit(inspect.unwrap(first_state), **QUICK)
+quick_steps = eqx.filter_jit(inspect.unwrap(train_steps), **QUICK)
 
 
 def shrunk(preset: Preset, folder: Path) -> Preset:
