@@ -1,6 +1,8 @@
 """What several test files share: tiny models, every admissible presence path, float64."""
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -33,11 +35,19 @@ and the wide q(where) lets presences depend on the noise."""
 
 def scatter(model: T, key: PRNGKeyArray, scale: float = 0.5) -> T:
     """The model with normal numbers added to all of its parameters, so that none is zero or without influence."""
-    arrays, rest = eqx.partition(model, eqx.is_inexact_array)
-    leaves, tree = jax.tree.flatten(arrays)
-    keys = jax.random.split(key, len(leaves))
-    moved = [leaf + scale * jax.random.normal(k, leaf.shape, leaf.dtype) for leaf, k in zip(leaves, keys, strict=True)]
-    return eqx.combine(jax.tree.unflatten(tree, moved), rest)
+    draw = np.random.default_rng(np.asarray(jax.random.key_data(key)))  # numpy has nothing to compile for each shape
+
+    def move(leaf: Any) -> Any:
+        return leaf + scale * draw.normal(size=leaf.shape).astype(leaf.dtype) if eqx.is_inexact_array(leaf) else leaf
+
+    return jax.tree.map(move, model)
+
+
+@functools.cache
+def build(kind: Callable[..., T], config: ModelConfig = TINY, scale: float = 0.5) -> T:
+    """A model of `kind` with scattered parameters, in float32; made once for all tests."""
+    with jax.enable_x64(False):
+        return scatter(eqx.filter_jit(lambda key: kind(config, key=key))(jax.random.key(0)), jax.random.key(1), scale)
 
 
 def cast(tree: T, dtype: Any = jnp.float64) -> T:

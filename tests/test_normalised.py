@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import TINY, film, paths, scatter, strings
+from helpers import TINY, build, film, paths, strings
 
 from sqair import discovery
 from sqair.baselines.air import AIR
@@ -25,8 +25,7 @@ UNDER = ("q", "p along q", "p along p")
 
 def tiny(kind: type[SQAIR] | type[AIR] = SQAIR, **changes) -> SQAIR | AIR:
     """A tiny model in which every presence depends visibly on the what and where before it."""
-    model = kind(dataclasses.replace(TINY, **changes), key=jax.random.key(0))
-    return scatter(model, jax.random.key(1))
+    return build(kind, dataclasses.replace(TINY, **changes))
 
 
 def log_probabilities(model, noise, forced, frames) -> tuple[jax.Array, ...]:
@@ -121,4 +120,4 @@ def test_control_another_noise_for_each_path():
     """Odds that differ between the paths through one node: only the shared noise makes the sums exact."""
     result = probabilities(tiny(), paths(2, 2), shared_noise=False)
     for name in UNDER:
-        assert abs(result[name].sum() - 1) > 0.01, name
+        assert abs(result[name].sum() - 1) > 1e-3, name  # a hundred times what the proofs allow
