@@ -257,8 +257,8 @@ def sequence_objective(
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, " K"]]]:
     """The surrogate of one sequence, per frame, with diagnostics and NVIL's signal. `devices` have axes (K, T).
 
-    FIVO is trained with resampling at every frame, and presences are credited with their own frame's increment only: what
-    they do to later frames, through the choice of ancestors or otherwise, is left out of the gradient.
+    FIVO is trained with resampling at every frame, and presences are credited with their own frame's increment only:
+    what they do to later frames, through the choice of ancestors or otherwise, is left out of the gradient.
     """
     key_noise, key_filter = jax.random.split(key)
     noise = draw_particles(model, key_noise, config.particles, frames.shape[0])
