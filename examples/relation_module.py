@@ -9,7 +9,7 @@ import optax
 
 from sqair.config import preset
 from sqair.data import open_data
-from sqair.model import SQAIR, no_devices
+from sqair.model import SQAIR, no_restraint
 from sqair.networks import MLP, encoder
 from sqair.objective import batch_loss
 from sqair.propagation import Relation
@@ -44,13 +44,13 @@ def main(steps=100, seed=0):
     model = eqx.tree_at(lambda it: it.propagation.relation, model, relation)
     optimiser = optax.adam(1e-3)
     state = optimiser.init(eqx.filter(model, eqx.is_array))
-    devices = jax.tree.map(lambda leaf: jnp.tile(leaf, (config.batch, config.particles, 1)), no_devices(length))
+    restraint = jax.tree.map(lambda leaf: jnp.tile(leaf, (config.batch, config.particles, 1)), no_restraint(length))
 
     @eqx.filter_jit
     def step(model, state, source, key):
         frames = source.batch(key, config.batch).frames[..., None]
         gradient = eqx.filter_value_and_grad(batch_loss, has_aux=True)
-        (loss, _), grads = gradient(model, key, frames, devices, jnp.array(length), config)
+        (loss, _), grads = gradient(model, key, frames, restraint, jnp.array(length), config)
         updates, state = optimiser.update(grads, state)
         return eqx.apply_updates(model, updates), state, loss, optax.tree.norm(grads.propagation.relation)
 

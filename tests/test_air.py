@@ -12,7 +12,7 @@ import pytest
 from sqair.baselines.air import AIR
 from sqair.config import ModelConfig
 from sqair.discovery import GeometricPrior
-from sqair.model import SQAIR, Devices
+from sqair.model import SQAIR, Restraint
 
 T, N = 5, 3
 CONFIG = ModelConfig(kind="air", image=(6, 7), glimpse=(4, 3), max_objects=N, what_size=2, width=5)
@@ -34,8 +34,8 @@ def frames():
 @eqx.filter_jit
 def observe(model, frames, noise, discover=None):
     total = frames.shape[0]
-    devices = Devices(jnp.ones(total) if discover is None else discover, jnp.zeros(total))
-    return model.observe(None, frames, noise=noise, devices=devices)
+    restraint = Restraint(jnp.ones(total) if discover is None else discover, jnp.zeros(total))
+    return model.observe(None, frames, noise=noise, restraint=restraint)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_frame_of_air_is_the_first_frame_of_sqair(noise):
 def test_the_geometric_prior_is_truncated_and_normalised(logit):
     """theta^n (1 - theta) / (1 - theta^(N+1)), which is uniform at theta = 1."""
     prior = eqx.tree_at(lambda it: it.logit, GeometricPrior(CONFIG), jnp.array(logit))
-    count = prior(jnp.zeros(()), jnp.array(True), jnp.zeros(()))
+    count = prior(jnp.zeros(()), jnp.array(float(N)), jnp.array(True))
     mass = np.exp([count.log_prob(jnp.array(float(n))) for n in range(N + 1)])
     theta = 1 / (1 + np.exp(-logit))
     powers = theta ** np.arange(N + 1)

@@ -17,7 +17,7 @@ import pytest
 from helpers import build, cast, film, paths, scatter
 
 from sqair.config import TrainConfig, UserError
-from sqair.model import SQAIR, Devices
+from sqair.model import SQAIR, Restraint
 from sqair.objective import (
     Baseline,
     Estimator,
@@ -218,9 +218,9 @@ def point() -> Trained:
     return Trained(build(SQAIR, scale=0.3), scatter(Baseline(64, key=jax.random.key(5)), jax.random.key(6), 0.3))
 
 
-def devices() -> Devices:
+def restrained() -> Restraint:
     off = jax.random.bernoulli(jax.random.key(3), 0.5, (BATCH, PARTICLES, TOTAL))
-    return Devices(1.0 - off.at[:, :, 0].set(False), jnp.full(off.shape, 0.7))
+    return Restraint(1.0 - off.at[:, :, 0].set(False), jnp.full(off.shape, 0.7))
 
 
 @pytest.fixture(scope="module")
@@ -236,9 +236,9 @@ def slope(function, point: Trained, direction: Trained, *rest) -> tuple:
     return jax.jvp(lambda it: function(eqx.combine(it, static), *rest), (parameters,), (direction,))
 
 
-def per_particle(at: Trained, noise, frames, devices) -> tuple:
+def per_particle(at: Trained, noise, frames, restraint) -> tuple:
     """What a surrogate is made of: log w and log q of the presences of each particle, and the learned baseline."""
-    info = run_particles(at.model, noise, frames, devices)
+    info = run_particles(at.model, noise, frames, restraint)
     return info.log_weight.sum(1), info.log_q_presence.sum(1), at.baseline(frames, jnp.array(LENGTH))
 
 
@@ -246,7 +246,7 @@ def per_particle(at: Trained, noise, frames, devices) -> tuple:
 def particles(point, direction) -> list[tuple]:
     """That of each sequence, cut to its length by hand, with the derivatives."""
     found = []
-    sequences = zip(jax.random.split(jax.random.key(4), BATCH), FRAMES, unstack(devices(), BATCH), strict=True)
+    sequences = zip(jax.random.split(jax.random.key(4), BATCH), FRAMES, unstack(restrained(), BATCH), strict=True)
     for key, frames, of_sequence in sequences:
         noise = draw_particles(point.model, jax.random.split(key)[0], PARTICLES, TOTAL)
         noise, of_sequence = jax.tree.map(lambda leaf: leaf[:, :LENGTH], (noise, of_sequence))
@@ -256,7 +256,7 @@ def particles(point, direction) -> list[tuple]:
 
 @pytest.mark.parametrize("estimator", BOUND_OF)
 def test_training_differentiates_the_surrogate(point, direction, particles, estimator):
-    """`batch_loss`, batched by vmap, cut by `length`, with training's devices: the mean of what is made by hand."""
+    """`batch_loss`, batched by vmap, cut by `length`, with training's restraint: the mean of what is made by hand."""
 
     def by_hand(log_w, log_q, expected):
         if estimator != "nvil":
@@ -267,7 +267,7 @@ def test_training_differentiates_the_surrogate(point, direction, particles, esti
 
     def loss(at):
         config = TrainConfig(particles=PARTICLES, bound=BOUND_OF[estimator], estimator=estimator)
-        inputs = (jax.random.key(4), FRAMES, devices(), jnp.array(LENGTH), config, at.baseline, MOMENTS)
+        inputs = (jax.random.key(4), FRAMES, restrained(), jnp.array(LENGTH), config, at.baseline, MOMENTS)
         return batch_loss(at.model, *inputs)[0]
 
     wanted = np.mean([jax.jvp(by_hand, *tables) for tables in particles], axis=0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sqair.config import ModelConfig
 from sqair.distributions import Noise
-from sqair.model import SQAIR, Devices
+from sqair.model import SQAIR, Restraint
 from sqair.objects import Objects, State
 
 T, W, H = 5, 2, 5
@@ -30,8 +30,8 @@ def model(slots):
 
 
 @eqx.filter_jit
-def observe(model, frames, noise, devices):
-    return model.observe(None, frames, noise=noise, devices=devices)
+def observe(model, frames, noise, restraint):
+    return model.observe(None, frames, noise=noise, restraint=restraint)
 
 
 @eqx.filter_jit
@@ -190,7 +190,7 @@ def differentiated(kind):
             now = state._replace(objects=objects, temporal=temporal, prior=prior)
             if kind == "step":
                 encoding = model.encode(x[None])[0]
-                outputs = model.step(now, x, encoding, noise, Devices(jnp.ones(()), jnp.zeros(())))
+                outputs = model.step(now, x, encoding, noise, Restraint(jnp.ones(()), jnp.zeros(())))
             else:
                 outputs = model.dream_step(now, noise)
             return projection(outputs), outputs
@@ -205,7 +205,7 @@ def differentiated(kind):
 def stepped(model, state, x, noise):
     """The outputs of inference and of dreaming, and the hidden states that propagation and its prior give each slot."""
     encoding, objects = model.encode(x[None])[0], state.objects
-    observed = model.step(state, x, encoding, noise, Devices(jnp.ones(()), jnp.zeros(())))
+    observed = model.step(state, x, encoding, noise, Restraint(jnp.ones(()), jnp.zeros(())))
     parts = (noise.phase(0), x, objects, state.temporal, model.encoders, model.image.transformer)
     hidden = model.propagation(*parts)[1], model.propagation_prior.expect(objects, state.prior).hidden
     return (observed, model.dream_step(state, noise)), hidden
@@ -265,14 +265,14 @@ def test_hidden_states_go_where_their_objects_go(seed, pres, coins):
 
 
 def everywhere():
-    return Devices(jnp.ones(T), jnp.zeros(T))
+    return Restraint(jnp.ones(T), jnp.zeros(T))
 
 
 @given(seed=seeds, data=st.data(), discover=hnp.arrays(np.float32, T, elements=bits))
 def test_where_discovery_is_off_nothing_is_discovered_and_q_pays_nothing(seed, data, discover):
     frames, noise = frames_and_noise(2, seed, data.draw(uniforms(2)))
-    devices = Devices(jnp.asarray(discover), jnp.zeros(T))
-    _, info = observe(model(2), frames, noise, devices)
+    restraint = Restraint(jnp.asarray(discover), jnp.zeros(T))
+    _, info = observe(model(2), frames, noise, restraint)
     check_history(info, 2)
     off = discover == 0
     assert not np.any(info.discovered[off])
@@ -280,28 +280,26 @@ def test_where_discovery_is_off_nothing_is_discovered_and_q_pays_nothing(seed, d
         lambda leaf: jnp.where(off.reshape(-1, *[1] * (leaf.ndim - 2)), leaf[:, 1] / 2, leaf[:, 1]), noise
     )
     changed = jax.tree.map(lambda leaf, new: leaf.at[:, 1].set(new), noise, other)
-    assert_same(info, observe(model(2), frames, changed, devices)[1])
+    assert_same(info, observe(model(2), frames, changed, restraint)[1])
 
 
 @given(seed=seeds, data=st.data())
 def test_without_discovery_there_is_never_anything(seed, data):
-    """All that is left of q is the propagation of no objects, whose log-probability is 0."""
+    """All that is left of q and p is the propagation of no objects, whose log-probability is 0: the prior learns nothing."""
     frames, noise = frames_and_noise(2, seed, data.draw(uniforms(2)))
-    _, info = observe(model(2), frames, noise, Devices(jnp.zeros(T), jnp.zeros(T)))
-    for values in (info.log_q, info.log_q_presence, info.objects.pres, info.canvas):
+    _, info = observe(model(2), frames, noise, Restraint(jnp.zeros(T), jnp.zeros(T)))
+    for values in (info.log_p, info.log_q, info.log_q_presence, info.objects.pres, info.canvas):
         assert not np.any(values)
 
 
-def test_the_price_of_discovery_is_paid_in_p_alone():
-    """cost nats for each object, before the prior of the count is normalised."""
+def test_the_price_of_discovery_is_taken_off_the_weight():
+    """cost nats for each object and nothing else: q, the prior's own probabilities and the objects stay as they are."""
     frames, noise = frames_and_noise(2, 0, np.zeros((T, 2, 2), np.float32))
     free = observe(model(2), frames, noise, everywhere())[1]
-    dear = observe(model(2), frames, noise, Devices(jnp.ones(T), jnp.full(T, 3.0, jnp.float32)))[1]
-    assert_same((free.log_q, free.objects), (dear.log_q, dear.objects))
-    first = np.asarray(model(2).discovery_prior.count.first, np.float64)
-    normalised = [np.log(np.exp(first - cost * np.arange(3)).sum()) for cost in (0, 3)]
-    expected = 3 * int(free.discovered[0]) + normalised[1] - normalised[0]
-    np.testing.assert_allclose(free.log_p[0] - dear.log_p[0], expected, rtol=1e-4)
+    dear = observe(model(2), frames, noise, Restraint(jnp.ones(T), jnp.full(T, 3.0, jnp.float32)))[1]
+    same = ("log_q", "objects", "log_p_presence", "log_likelihood")
+    assert_same([getattr(free, name) for name in same], [getattr(dear, name) for name in same])
+    np.testing.assert_allclose(free.log_p - dear.log_p, 3 * free.discovered, rtol=1e-4, atol=1e-4)
     assert int(free.discovered[0]) == 2
 
 

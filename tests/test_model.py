@@ -13,7 +13,7 @@ import pytest
 from jax.custom_batching import custom_vmap
 
 from sqair.config import AUTHORS_SWITCHES, ConvConfig, ModelConfig
-from sqair.model import SQAIR, Devices, no_devices
+from sqair.model import SQAIR, Restraint, no_restraint
 from sqair.objective import run_particles
 
 T = 4
@@ -34,8 +34,8 @@ def film(config=TINY, seed=1):
 
 
 @eqx.filter_jit
-def observe(model, frames, noise, state, length=None, devices=None):
-    return model.observe(None, frames, noise=noise, state=state, length=length, devices=devices)
+def observe(model, frames, noise, state, length=None, restraint=None):
+    return model.observe(None, frames, noise=noise, state=state, length=length, restraint=restraint)
 
 
 def cut(tree, start, stop):
@@ -67,10 +67,10 @@ def whole():
 
 
 def test_a_sequence_in_two_parts_is_the_sequence(whole):
-    """Also: no devices are the default."""
+    """Also: no restraint is the default."""
     noise, final, info = whole
-    state, first = observe(make(), film()[:2], cut(noise, 0, 2), make().initial(), devices=no_devices(2))
-    state, second = observe(make(), film()[2:], cut(noise, 2, T), state, devices=no_devices(2))
+    state, first = observe(make(), film()[:2], cut(noise, 0, 2), make().initial(), restraint=no_restraint(2))
+    state, second = observe(make(), film()[2:], cut(noise, 2, T), state, restraint=no_restraint(2))
     assert_close((state, join(first, second)), (final, info))
     assert info.propagated.sum() > 0
 
@@ -292,10 +292,10 @@ def test_the_model_needs_no_jit(whole):
     """A step, operation by operation, is what the compiled scan made of it."""
     noise, _, info = whole
     model = make()
-    before, _ = observe(model, film()[:2], cut(noise, 0, 2), model.initial(), devices=no_devices(2))
+    before, _ = observe(model, film()[:2], cut(noise, 0, 2), model.initial(), restraint=no_restraint(2))
     encoding = model.encode(film())[2]
-    devices = Devices(jnp.ones(()), jnp.zeros(()))
-    _, found = model.step(before, film()[2], encoding, jax.tree.map(lambda leaf: leaf[2], noise), devices)
+    restraint = Restraint(jnp.ones(()), jnp.zeros(()))
+    _, found = model.step(before, film()[2], encoding, jax.tree.map(lambda leaf: leaf[2], noise), restraint)
     assert_close(found, jax.tree.map(lambda leaf: leaf[2], info))
 
 

@@ -10,8 +10,6 @@ together after the loop.
 Axes: N slots, W what, H hidden units, Y, X, C frame.
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,15 +18,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from sqair.config import ModelConfig
 from sqair.distributions import Count, Gaussian, Noise, OnesThenZero, masked
 from sqair.networks import MLP, Encoders, encoder, gaussian, head, linear
+from sqair.objects import Latents
 from sqair.spatial_transformer import SpatialTransformer
-
-
-class NewObjects(NamedTuple):
-    """z_t of the discovered objects D_t, in N slots."""
-
-    what: Float[Array, "N W"]
-    where: Float[Array, "N 4"]
-    pres: Float[Array, " N"]
 
 
 class SetEncoder(eqx.Module):
@@ -81,7 +72,7 @@ class DiscoveryPosterior(eqx.Module):
         room: Float[Array, ""],
         encoders: Encoders,
         transformer: SpatialTransformer,
-    ) -> tuple[NewObjects, Float[Array, ""], Float[Array, ""]]:
+    ) -> tuple[Latents, Float[Array, ""], Float[Array, ""]]:
         """The objects, log q of all their variables, and the part of it that is presence.
 
         `encoding` is e_t of the frame, `context` is l_t (empty in AIR), `room` the largest number of discoveries.
@@ -104,7 +95,7 @@ class DiscoveryPosterior(eqx.Module):
         pres = q_pres.sample(noise.pres) if noise.forced is None else noise.forced
         presence = q_pres.log_prob(pres)
         contents = masked(q_what.log_prob(what) + q_where.log_prob(where), pres)
-        return NewObjects(what, where, pres), presence + contents, presence
+        return Latents(what, where, pres), presence + contents, presence
 
 
 class CountPrior(eqx.Module):
@@ -118,12 +109,11 @@ class CountPrior(eqx.Module):
         self.first = jnp.zeros(size)
         self.later = jnp.zeros((size, size)).at[:, 0].set(config.nothing_new_bias)
 
-    def __call__(self, propagated: Float[Array, ""], is_first: Bool[Array, ""], cost: Float[Array, ""]) -> Count:
-        """p(D_t | P_t = propagated). `cost` is a training-only price, in nats, of each discovered object."""
-        slots = self.first.shape[0] - 1
-        row = (jnp.arange(slots + 1) == propagated)[:, None]
+    def __call__(self, propagated: Float[Array, ""], room: Float[Array, ""], is_first: Bool[Array, ""]) -> Count:
+        """p(D_t | P_t = propagated). `room` is N - P_t, or 0 where training switches discovery off."""
+        row = (jnp.arange(self.first.shape[0]) == propagated)[:, None]
         logits = jnp.where(is_first, self.first, jnp.where(row, self.later, 0.0).sum(0))
-        return Count(logits - cost * jnp.arange(slots + 1), slots - propagated)  # eq. 8
+        return Count(logits, room)  # eq. 8
 
 
 class GeometricPrior(eqx.Module):
@@ -136,10 +126,9 @@ class GeometricPrior(eqx.Module):
         self.logit = jnp.array(0.0)
         self.slots = config.max_objects
 
-    def __call__(self, propagated: Float[Array, ""], is_first: Bool[Array, ""], cost: Float[Array, ""]) -> Count:
-        """p(n) proportional to sigmoid(logit)^n."""
-        each = jax.nn.log_sigmoid(self.logit) - cost
-        return Count(each * jnp.arange(self.slots + 1), self.slots - propagated)
+    def __call__(self, propagated: Float[Array, ""], room: Float[Array, ""], is_first: Bool[Array, ""]) -> Count:
+        """p(n) proportional to sigmoid(logit)^n; in AIR every frame is the first and nothing is propagated."""
+        return Count(jax.nn.log_sigmoid(self.logit) * jnp.arange(self.slots + 1), room)
 
 
 class WherePrior(eqx.Module):
@@ -187,14 +176,14 @@ class DiscoveryPrior(eqx.Module):
 
     def log_prob(
         self,
-        new: NewObjects,
+        new: Latents,
         propagated: Float[Array, ""],
+        room: Float[Array, ""],
         is_first: Bool[Array, ""],
         context: Float[Array, " L"],
-        cost: Float[Array, ""],
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """log p of the discovered objects, and the part of it that is their number."""
-        number = self.count(propagated, is_first, cost).log_prob(new.pres.sum())
+        """log p of the discovered objects, at most `room`, and the part of it that is their number."""
+        number = self.count(propagated, room, is_first).log_prob(new.pres.sum())
         previous = jnp.concatenate([jnp.zeros((1, 4)), new.where[:-1]])
         p_where = jax.vmap(self.where, in_axes=(0, None))(previous, context)
         p_what = Gaussian(jnp.zeros_like(new.what), jnp.ones_like(new.what))
@@ -203,10 +192,11 @@ class DiscoveryPrior(eqx.Module):
 
     def sample(
         self, noise: Noise, propagated: Float[Array, ""], is_first: Bool[Array, ""], context: Float[Array, " L"]
-    ) -> tuple[NewObjects, Float[Array, ""], Float[Array, ""]]:
+    ) -> tuple[Latents, Float[Array, ""], Float[Array, ""]]:
         """Objects drawn from the prior, with log p of them and of their number."""
         slots = noise.pres.shape[0]
-        number = self.count(propagated, is_first, jnp.zeros(())).sample(noise.pres[0])
+        room = slots - propagated
+        number = self.count(propagated, room, is_first).sample(noise.pres[0])
         drawn = (jnp.arange(slots) < number).astype(noise.pres.dtype)
 
         def place(previous: Float[Array, "4"], noise_i: Float[Array, "4"]) -> tuple[Array, Array]:
@@ -214,5 +204,5 @@ class DiscoveryPrior(eqx.Module):
             return where, where
 
         _, where = jax.lax.scan(place, jnp.zeros(4), noise.where)
-        new = NewObjects(noise.what, where, drawn if noise.forced is None else noise.forced)
-        return new, *self.log_prob(new, propagated, is_first, context, jnp.zeros(()))
+        new = Latents(noise.what, where, drawn if noise.forced is None else noise.forced)
+        return new, *self.log_prob(new, propagated, room, is_first, context)

@@ -10,7 +10,7 @@ Axes: T frames, N slots, W what, H hidden units, Y, X, C frame.
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,26 +18,26 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sqair.config import ModelConfig
-from sqair.discovery import DiscoveryPosterior, DiscoveryPrior, NewObjects, SetEncoder
+from sqair.discovery import DiscoveryPosterior, DiscoveryPrior, SetEncoder
 from sqair.distributions import Noise, draw_noise
 from sqair.image import ImageModel, as_frames
 from sqair.networks import Encoders
-from sqair.objects import Objects, State, initial_state, name_newborns, unite
-from sqair.propagation import Propagated, PropagationPosterior, PropagationPrior
+from sqair.objects import Latents, Objects, State, initial_state, name_newborns, unite
+from sqair.propagation import PropagationPosterior, PropagationPrior
 
 
-class Devices(NamedTuple):
-    """What training adds at one frame; the defaults of `no_devices` leave the model as it is."""
+class Restraint(NamedTuple):
+    """How training holds discovery back at one frame; that of `no_restraint` leaves the model as it is."""
 
     discover: Float[Array, "*T"]
     """0 where discovery is switched off, else 1."""
     cost: Float[Array, "*T"]
-    """Price of a discovered object, in nats."""
+    """Price of a discovered object, in nats; taken off the weight, so the prior does not learn it."""
 
 
-def no_devices(length: int) -> Devices:
-    """Nothing added: a bound computed with these is the model's own."""
-    return Devices(jnp.ones(length), jnp.zeros(length))
+def no_restraint(length: int) -> Restraint:
+    """None: a bound computed with it is the model's own."""
+    return Restraint(jnp.ones(length), jnp.zeros(length))
 
 
 class Info(NamedTuple):
@@ -70,6 +70,8 @@ class SequenceModel(eqx.Module):
     """A model of sequences, given by five methods; inference, dreaming and prediction are scans of them."""
 
     config: eqx.AbstractVar[ModelConfig]
+    frames_are_independent: ClassVar[bool] = False
+    """Whether nothing passes from frame to frame; then frames train as sequences of one, and bounds are per frame."""
 
     @abc.abstractmethod
     def initial(self) -> State:
@@ -85,7 +87,7 @@ class SequenceModel(eqx.Module):
 
     @abc.abstractmethod
     def step(
-        self, state: State, x: Float[Array, "Y X C"], encoding: Float[Array, " H"], noise: Noise, devices: Devices
+        self, state: State, x: Float[Array, "Y X C"], encoding: Float[Array, " H"], noise: Noise, restraint: Restraint
     ) -> tuple[State, Info]:
         """Inference for one frame, and the prior of what was inferred."""
 
@@ -100,7 +102,7 @@ class SequenceModel(eqx.Module):
         *,
         state: State | None = None,
         noise: Noise | None = None,
-        devices: Devices | None = None,
+        restraint: Restraint | None = None,
         length: Int[Array, ""] | None = None,
     ) -> tuple[State, Info]:
         """Infer the objects of a sequence.
@@ -111,9 +113,9 @@ class SequenceModel(eqx.Module):
         frames = as_frames(frames)
         total = frames.shape[0]
         noise = self.noise(needed(key), total) if noise is None else noise
-        devices = no_devices(total) if devices is None else devices
+        restraint = no_restraint(total) if restraint is None else restraint
         state = self.initial() if state is None else state
-        inputs = (frames, self.encode(frames), noise, devices)
+        inputs = (frames, self.encode(frames), noise, restraint)
         return scan_frames(self.step, state, inputs, length)
 
     def imagine(
@@ -206,7 +208,7 @@ class SQAIR(SequenceModel):
         x: Float[Array, "Y X C"],
         encoding: Float[Array, " H"],
         noise: Noise,
-        devices: Devices,
+        restraint: Restraint,
     ) -> tuple[State, Info]:
         """Inference for one frame (eq. 4) and the prior of what was inferred (eq. 3)."""
         noise_p, noise_d = noise.phase(0), noise.phase(1)
@@ -220,9 +222,9 @@ class SQAIR(SequenceModel):
         log_p_p, presence_p_p = expected.log_prob(propagated)
         count = propagated.pres.sum()
         context = self.set_encoder(propagated.what, propagated.where, propagated.pres)
-        room = (self.config.max_objects - count) * devices.discover
+        room = (self.config.max_objects - count) * restraint.discover
         new, log_q_d, presence_q_d = self.discovery(noise_d, x, encoding, context, room, self.encoders, transformer)
-        log_p_d, presence_p_d = self.discovery_prior.log_prob(new, count, is_first, context, devices.cost)
+        log_p_d, presence_p_d = self.discovery_prior.log_prob(new, count, room, is_first, context)
 
         state = self._unite(state, propagated, temporal, expected.hidden, new)
         canvas = self.image.canvas(state.objects)
@@ -232,7 +234,7 @@ class SQAIR(SequenceModel):
             propagated=count,
             discovered=new.pres.sum(),
             log_likelihood=self.image.log_prob(x, canvas),  # eq. 3
-            log_p=log_p_p + log_p_d,  # eq. 3
+            log_p=log_p_p + log_p_d - restraint.cost * new.pres.sum(),  # eq. 3
             log_q=log_q_p + log_q_d,  # eq. 4
             log_p_presence=presence_p_p + presence_p_d,
             log_q_presence=presence_q_p + presence_q_d,
@@ -263,10 +265,10 @@ class SQAIR(SequenceModel):
     def _unite(
         self,
         state: State,
-        propagated: Propagated,
+        propagated: Latents,
         temporal: Float[Array, "N H"],
         prior: Float[Array, "N H"],
-        new: NewObjects,
+        new: Latents,
     ) -> State:
         """O_t = P_t and D_t, with their identities and hidden states, moved to the front of the slots."""
         slots = self.config.max_objects
@@ -274,7 +276,7 @@ class SQAIR(SequenceModel):
         # identities are shifted by one, so that the zero of an empty slot reads as -1
         old = (propagated, temporal, prior, state.objects.identity + 1)
         first = [jnp.tile(vector, (slots, 1)) for vector in (self.first_temporal, self.first_prior)]
-        fresh = (Propagated(*new), *first, newborn + 1)
+        fresh = (new, *first, newborn + 1)
         pres = jnp.concatenate([propagated.pres, new.pres])
         (what, where, pres), temporal, prior, identity = unite(old, fresh, pres, slots)
         return State(

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from sqair.config import TrainConfig, UserError
 from sqair.distributions import Noise
 from sqair.image import as_frames
-from sqair.model import Devices, Info, SequenceModel, no_devices
+from sqair.model import Info, Restraint, SequenceModel, no_restraint
 from sqair.networks import MLP
 from sqair.objects import State
 
@@ -126,18 +126,18 @@ def run_particles(
     model: SequenceModel,
     noise: Noise,
     frames: Float[Array, "T Y X"] | Float[Array, "T Y X C"],
-    devices: Devices | None = None,
+    restraint: Restraint | None = None,
     length: Int[Array, ""] | None = None,
 ) -> Info:
-    """K independent inferences of one sequence; noise, devices and the Info have a leading particle axis.
+    """K independent inferences of one sequence; noise, restraint and Info have a leading particle axis.
 
     Frames have none, so everything that depends on the frame alone, its encoding above all, is computed once.
     """
 
-    def one(noise: Noise, devices: Devices | None) -> Info:
-        return model.observe(None, frames, noise=noise, devices=devices, length=length)[1]
+    def one(noise: Noise, restraint: Restraint | None) -> Info:
+        return model.observe(None, frames, noise=noise, restraint=restraint, length=length)[1]
 
-    return jax.vmap(one)(noise, devices)
+    return jax.vmap(one)(noise, restraint)
 
 
 def draw_particles(model: SequenceModel, key: PRNGKeyArray, particles: int, length: int) -> Noise:
@@ -174,7 +174,7 @@ def particle_filter(
     frames: Float[Array, "T Y X"] | Float[Array, "T Y X C"],
     *,
     threshold: float = 0.5,
-    devices: Devices | None = None,
+    restraint: Restraint | None = None,
     length: Int[Array, ""] | None = None,
 ) -> Filtered:
     """FIVO (Maddison et al. 2017): particles are resampled whenever the effective sample size falls below threshold K.
@@ -185,16 +185,17 @@ def particle_filter(
     frames = as_frames(frames)
     total, count = frames.shape[0], noise.pres.shape[0]
     encodings = model.encode(frames)
-    devices = jax.tree.map(lambda leaf: jnp.tile(leaf, (count, 1)), no_devices(total)) if devices is None else devices
-    by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), (noise, devices))
+    free = jax.tree.map(lambda leaf: jnp.tile(leaf, (count, 1)), no_restraint(total))
+    restraint = free if restraint is None else restraint
+    by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), (noise, restraint))
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), model.initial())
     uniforms = jax.random.uniform(key, (total,))
     active = jnp.arange(total) < (total if length is None else length)
 
     def advance(carry: tuple[State, Float[Array, " K"]], now: tuple) -> tuple[tuple, Filtered]:
         state, log_weight = carry
-        x, encoding, (noise_t, devices_t), uniform, is_active = now
-        stepped, info = jax.vmap(model.step, in_axes=(0, None, None, 0, 0))(state, x, encoding, noise_t, devices_t)
+        x, encoding, (noise_t, restraint_t), uniform, is_active = now
+        stepped, info = jax.vmap(model.step, in_axes=(0, None, None, 0, 0))(state, x, encoding, noise_t, restraint_t)
         log_weight = log_weight + info.log_weight
         increment = jax.nn.logsumexp(log_weight)
         log_weight = log_weight - increment
@@ -249,13 +250,13 @@ def sequence_objective(
     model: SequenceModel,
     key: PRNGKeyArray,
     frames: Float[Array, "T Y X C"],
-    devices: Devices,
+    restraint: Restraint,
     length: Int[Array, ""],
     config: TrainConfig,
     baseline: Baseline | None = None,
     moments: Moments | None = None,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, " K"]]]:
-    """The surrogate of one sequence, per frame, with diagnostics and NVIL's signal. `devices` have axes (K, T).
+    """The surrogate of one sequence, per frame, with diagnostics and NVIL's signal. `restraint` has axes (K, T).
 
     FIVO is trained with resampling at every frame, and presences are credited with their own frame's increment only:
     what they do to later frames, through the choice of ancestors or otherwise, is left out of the gradient.
@@ -263,12 +264,12 @@ def sequence_objective(
     key_noise, key_filter = jax.random.split(key)
     noise = draw_particles(model, key_noise, config.particles, frames.shape[0])
     if config.bound == "fivo":
-        run = particle_filter(model, key_filter, noise, frames, threshold=2.0, devices=devices, length=length)
+        run = particle_filter(model, key_filter, noise, frames, threshold=2.0, restraint=restraint, length=length)
         steps = jax.vmap(lambda w, q: surrogate("vimco", w, q))(run.log_weight, run.log_q_presence)
         value = jnp.where(jnp.arange(frames.shape[0]) < length, steps, 0.0).sum()
         info = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), run.info)
         return value / length, (diagnose(info, run.log_increment.sum(), length), jnp.zeros(config.particles))
-    info = run_particles(model, noise, frames, devices, length)
+    info = run_particles(model, noise, frames, restraint, length)
     log_w, log_q = info.log_weight.sum(-1), info.log_q_presence.sum(-1)
     bound = elbo(log_w) if config.bound == "elbo" else iwae(log_w)
     if config.estimator != "nvil" or baseline is None or moments is None:
@@ -307,17 +308,17 @@ def batch_loss(
     model: SequenceModel,
     key: PRNGKeyArray,
     frames: Float[Array, "B T Y X C"],
-    devices: Devices,
+    restraint: Restraint,
     length: Int[Array, ""],
     config: TrainConfig,
     baseline: Baseline | None = None,
     moments: Moments | None = None,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
-    """What training minimises: minus the mean surrogate of a batch. `devices` have axes (B, K, T)."""
+    """What training minimises: minus the mean surrogate of a batch. `restraint` has axes (B, K, T)."""
 
-    def one(key: PRNGKeyArray, frames: Float[Array, "T Y X C"], devices: Devices) -> tuple:
-        return sequence_objective(model, key, frames, devices, length, config, baseline, moments)
+    def one(key: PRNGKeyArray, frames: Float[Array, "T Y X C"], restraint: Restraint) -> tuple:
+        return sequence_objective(model, key, frames, restraint, length, config, baseline, moments)
 
     keys = jax.random.split(key, frames.shape[0])
-    values, (diagnostics, signals) = jax.vmap(one)(keys, frames, devices)
+    values, (diagnostics, signals) = jax.vmap(one)(keys, frames, restraint)
     return -values.mean(), (jax.tree.map(lambda leaf: leaf.mean(0), diagnostics), signals)

@@ -27,6 +27,14 @@ class Objects(NamedTuple):
     """A number given at discovery, kept for life and never given again; -1 where absent."""
 
 
+class Latents(NamedTuple):
+    """z_t of some objects in N slots: those that were propagated, or those that were discovered."""
+
+    what: Float[Array, "N W"]
+    where: Float[Array, "N 4"]
+    pres: Float[Array, " N"]
+
+
 class State(NamedTuple):
     """All that time-step t + 1 needs to know of the past."""
 

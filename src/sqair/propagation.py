@@ -20,16 +20,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from sqair.config import ModelConfig
 from sqair.distributions import Bernoulli, Gaussian, Noise, masked
 from sqair.networks import HEAD_GAIN, MLP, Encoders, gaussian, head, linear
-from sqair.objects import Objects
+from sqair.objects import Latents, Objects
 from sqair.spatial_transformer import SpatialTransformer
-
-
-class Propagated(NamedTuple):
-    """z_t of the objects of O_{t-1}; those with pres 1 form P_t."""
-
-    what: Float[Array, "N W"]
-    where: Float[Array, "N 4"]
-    pres: Float[Array, " N"]
 
 
 class Relation(eqx.Module):
@@ -188,7 +180,7 @@ class PropagationPosterior(eqx.Module):
         temporal: Float[Array, "N H"],
         encoders: Encoders,
         transformer: SpatialTransformer,
-    ) -> tuple[Propagated, Float[Array, "N H"], Float[Array, ""], Float[Array, ""]]:
+    ) -> tuple[Latents, Float[Array, "N H"], Float[Array, ""], Float[Array, ""]]:
         """The objects of O_{t-1} at t, their h^T_t, log q of all variables and the part of it that is presence."""
         masks = self._masks(temporal)
 
@@ -223,7 +215,7 @@ class PropagationPosterior(eqx.Module):
         presence = q_pres.log_prob(pres).sum()
         q_where, q_what = Gaussian(*moments[0], mix=self._mix()), Gaussian(*moments[1])
         contents = masked(q_where.log_prob(where) + q_what.log_prob(what), pres)  # eq. 12
-        return Propagated(what, where, pres), hidden, presence + contents, presence  # eq. 11
+        return Latents(what, where, pres), hidden, presence + contents, presence  # eq. 11
 
     def _masks(self, temporal: Float[Array, "N H"]) -> Float[Array, "N G L 1"]:
         """Soft glimpse masks; ones without the switch."""
@@ -250,16 +242,16 @@ class Expected(NamedTuple):
     where: Gaussian
     what: Gaussian
 
-    def log_prob(self, new: Propagated) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def log_prob(self, new: Latents) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """log p of the objects at t, with the death factor of those that vanished, and its presence part."""
         presence = self.survival.log_prob(new.pres).sum()
         contents = masked(self.where.log_prob(new.where) + self.what.log_prob(new.what), new.pres)
         return presence + contents, presence  # eq. 9
 
-    def sample(self, noise: Noise) -> Propagated:
+    def sample(self, noise: Noise) -> Latents:
         """The objects at t drawn from the prior."""
         pres = self.survival.sample(noise.pres) if noise.forced is None else noise.forced
-        return Propagated(self.what.sample(noise.what), self.where.sample(noise.where), pres)
+        return Latents(self.what.sample(noise.what), self.where.sample(noise.where), pres)
 
 
 class PropagationPrior(eqx.Module):

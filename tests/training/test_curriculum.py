@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sqair.config import PAPER_RECIPE, TrainConfig
-from sqair.training.curriculum import devices_at, learning_rate, length_at
+from sqair.training.curriculum import learning_rate, length_at, restraint_at
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,22 @@ def test_rate_with_warm_up_and_cosine() -> None:
     assert rates == pytest.approx([0.02, 1.0, 2.0, 2.0, 2.0, 2.0, *ending], abs=1e-6)
 
 
-def test_devices() -> None:
+def test_restraint() -> None:
     config = TrainConfig(discovery_dropout=0.3, discovery_cost=50.0, discovery_cost_steps=200, rediscovery_cost=4.0)
-    make = jax.jit(lambda step: devices_at(jax.random.key(0), step, config, (100, 20, 6)))
-    devices = make(50)
-    assert devices.discover.shape == devices.cost.shape == (100, 20, 6)
-    assert (devices.discover[..., 0] == 1).all(), "the first frame can always discover"
-    assert set(np.unique(devices.discover)) == {0.0, 1.0}
-    assert float(devices.discover[..., 1:].mean()) == pytest.approx(0.7, abs=0.02)
-    assert np.allclose(devices.cost[..., 0], 50 * 0.75)
-    assert np.allclose(devices.cost[..., 1:], 50 * 0.75 + 4)
+    make = jax.jit(lambda step: restraint_at(jax.random.key(0), step, config, (100, 20, 6)))
+    restraint = make(50)
+    assert restraint.discover.shape == restraint.cost.shape == (100, 20, 6)
+    assert (restraint.discover[..., 0] == 1).all(), "the first frame can always discover"
+    assert set(np.unique(restraint.discover)) == {0.0, 1.0}
+    assert float(restraint.discover[..., 1:].mean()) == pytest.approx(0.7, abs=0.02)
+    assert np.allclose(restraint.cost[..., 0], 50 * 0.75)
+    assert np.allclose(restraint.cost[..., 1:], 50 * 0.75 + 4)
     late = make(1000)
     assert (late.cost[..., 0] == 0).all(), "what is annealed is gone"
     assert (late.cost[..., 1:] == 4).all(), "what lasts stays"
 
 
-def test_the_paper_has_no_devices() -> None:
-    devices = devices_at(jax.random.key(0), 0, PAPER_RECIPE, (2, 3, 4))
-    assert (devices.discover == 1).all()
-    assert (devices.cost == 0).all()
+def test_the_paper_has_no_restraint() -> None:
+    restraint = restraint_at(jax.random.key(0), 0, PAPER_RECIPE, (2, 3, 4))
+    assert (restraint.discover == 1).all()
+    assert (restraint.cost == 0).all()

@@ -78,7 +78,7 @@ def test_what_a_run_leaves(small: Preset, finished: Path) -> None:
 
 
 def test_the_validation_bound_is_the_models_own(small: Preset, finished: Path) -> None:
-    """Recomputed from the paper's definition, particle by particle, without devices."""
+    """Recomputed from the paper's definition, particle by particle, without restraint."""
     model = load_model(finished)
     frames = model_frames(jnp.asarray(open_data(small.data, "validation").fixed(12).frames), model)
     key = seed_keys(small.train.seed).validation

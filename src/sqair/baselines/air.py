@@ -6,18 +6,20 @@ model: every frame starts from nothing, identities last one frame, and a bound i
 Axes: T frames, N slots, W what, H hidden units, Y, X, C frame.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sqair.config import ModelConfig
-from sqair.discovery import DiscoveryPosterior, DiscoveryPrior, NewObjects
+from sqair.discovery import DiscoveryPosterior, DiscoveryPrior
 from sqair.distributions import Noise, draw_noise
 from sqair.image import ImageModel
-from sqair.model import Devices, Info, SequenceModel
+from sqair.model import Info, Restraint, SequenceModel
 from sqair.networks import Encoders
-from sqair.objects import Objects, State, initial_state, name_newborns
+from sqair.objects import Latents, Objects, State, initial_state, name_newborns
 
 
 class AIR(SequenceModel):
@@ -28,6 +30,7 @@ class AIR(SequenceModel):
     discovery: DiscoveryPosterior
     discovery_prior: DiscoveryPrior
     config: ModelConfig = eqx.field(static=True)
+    frames_are_independent: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
         keys = jax.random.split(key, 4)
@@ -55,7 +58,7 @@ class AIR(SequenceModel):
         x: Float[Array, "Y X C"],
         encoding: Float[Array, " H"],
         noise: Noise,
-        devices: Devices,
+        restraint: Restraint,
     ) -> tuple[State, Info]:
         """Inference for a frame (eq. 2) and the prior of what was inferred (eq. 1); discovery is never switched off."""
         noise = noise.phase(0)
@@ -63,9 +66,9 @@ class AIR(SequenceModel):
         new, log_q, presence_q = self.discovery(
             noise, x, encoding, jnp.zeros(0), room, self.encoders, self.image.transformer
         )
-        log_p, presence_p = self.discovery_prior.log_prob(
-            new, jnp.zeros(()), jnp.array(True), jnp.zeros(0), devices.cost
-        )
+        none = jnp.zeros(())
+        log_p, presence_p = self.discovery_prior.log_prob(new, none, room, jnp.array(True), jnp.zeros(0))
+        log_p = log_p - restraint.cost * new.pres.sum()
         state, info = self._finish(state, new, log_p, presence_p)
         likelihood = self.image.log_prob(x, info.canvas)
         return state, info._replace(log_likelihood=likelihood, log_q=log_q, log_q_presence=presence_q)
@@ -77,7 +80,7 @@ class AIR(SequenceModel):
         return self._finish(state, new, log_p, presence_p)
 
     def _finish(
-        self, state: State, new: NewObjects, log_p: Float[Array, ""], presence: Float[Array, ""]
+        self, state: State, new: Latents, log_p: Float[Array, ""], presence: Float[Array, ""]
     ) -> tuple[State, Info]:
         """The objects of this frame, with absent slots emptied, and the Info of a frame not observed."""
         here = new.pres[:, None] > 0

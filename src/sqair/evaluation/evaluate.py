@@ -132,6 +132,6 @@ def counts(found: Posterior, truth: Sequences) -> dict[str, float | None]:
 
 def rediscoveries(model: SequenceModel, found: Posterior, truth: Sequences) -> float | None:
     """Objects discovered per frame after the first; None for AIR, which has no memory, and where objects may appear."""
-    if model.config.kind == "air" or found.single.discovered.shape[1] < 2 or not counting.all_from_the_start(truth):
+    if model.frames_are_independent or found.single.discovered.shape[1] < 2 or not counting.all_from_the_start(truth):
         return None
     return float(found.single.discovered[:, 1:].mean())

@@ -72,7 +72,7 @@ def posterior(
 def log_weights(model: SequenceModel, info: Info) -> Float[Array, "C T"]:
     """The log weight that each frame's values get: the whole sequence's, or with AIR the frame's own."""
     each = info.log_weight
-    return each if model.config.kind == "air" else jnp.broadcast_to(each.sum(-1, keepdims=True), each.shape)
+    return each if model.frames_are_independent else jnp.broadcast_to(each.sum(-1, keepdims=True), each.shape)
 
 
 def values_of(model: SequenceModel, info: Info) -> Values:
@@ -118,7 +118,7 @@ def conclude(model: SequenceModel, sums: Sums, particles: int) -> Posterior:
         lambda leaf: leaf / sums.weight.reshape(sums.weight.shape + (1,) * (leaf.ndim - 1)), sums.weighted
     )
     return Posterior(
-        log_p=bounds.sum() if model.config.kind == "air" else bounds[0],
+        log_p=bounds.sum() if model.frames_are_independent else bounds[0],
         ess=(sums.weight**2 / sums.squared).mean() / particles,
         single=jax.tree.map(lambda leaf: leaf / particles, sums.plain),
         weighted=weighted,

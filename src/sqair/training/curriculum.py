@@ -1,6 +1,6 @@
-"""What changes while training goes on (App. D.1): sequence length, learning rate, and the devices of our recipe.
+"""What changes while training goes on (App. D.1): sequence length, learning rate, and the restraint on discovery.
 
-Every function can be compiled with `step` as an argument. Devices are for training only: no reported bound uses them.
+Every function can be compiled with `step` as an argument. Restraint is for training only: no reported bound has it.
 
 Axes: B sequences, K particles, T frames.
 """
@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sqair.config import TrainConfig
-from sqair.model import Devices
+from sqair.model import Restraint
 
 
 def length_at(step: Int[Array, ""] | int, config: TrainConfig, total_length: int) -> Int[Array, ""]:
@@ -37,12 +37,12 @@ def learning_rate(config: TrainConfig) -> optax.Schedule:
     return schedule
 
 
-def devices_at(
+def restraint_at(
     key: PRNGKeyArray, step: Int[Array, ""] | int, config: TrainConfig, shape: tuple[int, int, int]
-) -> Devices:
-    """Devices with axes `shape` = (B, K, T): discovery dropout after the first frame, and costs of discovery."""
+) -> Restraint:
+    """The restraint with axes `shape` = (B, K, T): discovery dropout after the first frame, and costs of discovery."""
     later = jnp.arange(shape[2]) > 0
     dropped = later & jax.random.bernoulli(key, config.discovery_dropout, shape)
     left = jnp.clip(1 - step / max(config.discovery_cost_steps, 1), 0.0, 1.0)
     cost = config.discovery_cost * left + config.rediscovery_cost * later
-    return Devices(discover=jnp.where(dropped, 0.0, 1.0), cost=jnp.broadcast_to(cost, shape))
+    return Restraint(discover=jnp.where(dropped, 0.0, 1.0), cost=jnp.broadcast_to(cost, shape))

@@ -18,7 +18,7 @@ from sqair.data import Source
 from sqair.model import SequenceModel
 from sqair.objective import Baseline, Diagnostics, Moments, batch_loss, no_moments, update_moments
 from sqair.training.checkpoint import build
-from sqair.training.curriculum import devices_at, length_at
+from sqair.training.curriculum import length_at, restraint_at
 from sqair.training.optimiser import baseline_optimiser, model_optimiser
 
 M = TypeVar("M", bound=eqx.Module)
@@ -89,7 +89,7 @@ def model_frames(
 ) -> Float[Array, "_ _ Y X C"]:
     """Frames of a batch as the model sees them: with channels, and for AIR as B T sequences of one frame."""
     frames = frames if frames.ndim == 5 else frames[..., None]
-    return frames.reshape(-1, 1, *frames.shape[2:]) if model.config.kind == "air" else frames
+    return frames.reshape(-1, 1, *frames.shape[2:]) if model.frames_are_independent else frames
 
 
 @eqx.filter_jit
@@ -108,16 +108,16 @@ def train_steps(
 
 def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig) -> TrainState:
     """One step: a batch, the gradient of its surrogate, the updates."""
-    key_data, key_noise, key_devices = jax.random.split(jax.random.fold_in(key, state.step), 3)
+    key_data, key_noise, key_restraint = jax.random.split(jax.random.fold_in(key, state.step), 3)
     frames = model_frames(jnp.asarray(source.batch(key_data, config.batch).frames), state.model)
     count, total = frames.shape[:2]
-    devices = devices_at(key_devices, state.step, config, (count, config.particles, total))
+    restraint = restraint_at(key_restraint, state.step, config, (count, config.particles, total))
     length = length_at(state.step, config, total)
 
     def loss(learnt: tuple[SequenceModel, Baseline | None]) -> tuple:
         model, baseline = learnt
         moments = None if state.nvil is None else state.nvil.moments
-        return batch_loss(model, key_noise, frames, devices, length, config, baseline, moments)
+        return batch_loss(model, key_noise, frames, restraint, length, config, baseline, moments)
 
     learnt = (state.model, None if state.nvil is None else state.nvil.baseline)
     (model_grad, baseline_grad), (diagnostics, signal) = eqx.filter_grad(loss, has_aux=True)(learnt)

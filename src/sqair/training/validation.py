@@ -1,4 +1,4 @@
-"""The validation bound: on the same held-out sequences with the same noise every time, without training's devices."""
+"""The validation bound: on the same held-out sequences with the same noise every time, without training's restraint."""
 
 import equinox as eqx
 import jax
