@@ -285,7 +285,7 @@ def test_where_discovery_is_off_nothing_is_discovered_and_q_pays_nothing(seed, d
 
 @given(seed=seeds, data=st.data())
 def test_without_discovery_there_is_never_anything(seed, data):
-    """All that is left of q and p is the propagation of no objects, whose log-probability is 0: the prior learns nothing."""
+    """All that is left of q and p is the propagation of no objects, with log-probability 0: p learns nothing."""
     frames, noise = frames_and_noise(2, seed, data.draw(uniforms(2)))
     _, info = observe(model(2), frames, noise, Restraint(jnp.zeros(T), jnp.zeros(T)))
     for values in (info.log_p, info.log_q, info.log_q_presence, info.objects.pres, info.canvas):
