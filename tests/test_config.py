@@ -1,7 +1,11 @@
 """Configs as plain dicts and back, and refusals that name the key and what was meant."""
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import json
+import math
 import typing
 from typing import Literal
 
@@ -12,12 +16,16 @@ from hypothesis import strategies as st
 from sqair.config import (
     AUTHORS_SWITCHES,
     PAPER_RECIPE,
+    PAPER_SWITCHES,
     PRESETS,
+    RANGES,
+    ConvConfig,
     DataConfig,
     ModelConfig,
     Preset,
     TrainConfig,
     UserError,
+    check,
     differences,
     from_dict,
     nearest,
@@ -148,9 +156,62 @@ def test_differences_are_named_with_dots():
     assert differences(Preset(), Preset()) == []
 
 
-def test_the_authors_switches_are_fields_with_valid_values():
-    plain = json.loads(json.dumps(AUTHORS_SWITCHES))
-    assert from_dict(ModelConfig, plain) == dataclasses.replace(ModelConfig(), **AUTHORS_SWITCHES)
+@pytest.mark.parametrize("switches", [AUTHORS_SWITCHES, PAPER_SWITCHES])
+def test_switches_are_fields_with_valid_values(switches):
+    plain = json.loads(json.dumps(switches))
+    assert from_dict(ModelConfig, plain) == dataclasses.replace(ModelConfig(), **switches)
+    check(dataclasses.replace(ModelConfig(), **switches))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_within_the_ranges(name):
+    check(preset(name))
+    check(dataclasses.replace(preset(name), train=PAPER_RECIPE))
+
+
+def test_every_range_is_of_a_field():
+    fields = {f.name for cls in (ConvConfig, ModelConfig, DataConfig, TrainConfig) for f in dataclasses.fields(cls)}
+    assert set(RANGES) <= fields
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": {"max_objects": 0}}, "model.max_objects must be at least 1, not 0"),
+        ({"model": {"glimpse": [1, 6]}}, "model.glimpse must be at least 2, not 1"),
+        ({"model": {"output_std": 0.0}}, "model.output_std must be more than 0, not 0.0"),
+        ({"model": {"discovery_bias": math.nan}}, "model.discovery_bias must be finite, not nan"),
+        ({"model": {"scale_limits": [0.5, 0.5]}}, "model.scale_limits must be a smaller and a larger number"),
+        ({"model": {"min_std": 0.5}}, "model.where_prior_std must be more than model.min_std, which is 0.5"),
+        ({"model": {"conv": {"strides": [2]}}}, "model.conv.features and model.conv.strides need one number"),
+        ({"model": {"conv": {"decoder_strides": [1, 0, 2]}}}, "model.conv.decoder_strides must be at least 1"),
+        ({"data": {"speed": math.nan}}, "data.speed must be at least 0, not nan"),
+        ({"data": {"digit_scale": math.inf}}, "data.digit_scale must be more than 0, not inf"),
+        ({"train": {"learning_rate": -1.0}}, "train.learning_rate must be more than 0, not -1.0"),
+        ({"train": {"discovery_dropout": 1.5}}, "train.discovery_dropout must be between 0 and 1, not 1.5"),
+        ({"train": {"decay": [5, -1]}}, "train.decay must be at least 0, not -1"),
+        ({"train": {"seed": -1}}, "train.seed must be between 0 and"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_name(values, message):
+    config = from_dict(Preset, values)
+    with pytest.raises(UserError) as refusal:
+        check(config)
+    assert str(refusal.value).startswith(message)
+
+
+@pytest.mark.parametrize("cls", [ConvConfig, ModelConfig, DataConfig, TrainConfig])
+def test_every_field_is_explained(cls):
+    """The string after a field is its help."""
+    (body,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(body, ast.ClassDef)
+    explained = {
+        field.target.id
+        for field, text in itertools.pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
+    assert explained == {field.name for field in dataclasses.fields(cls)}
 
 
 def test_the_papers_numbers():

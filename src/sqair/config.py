@@ -7,10 +7,11 @@ field's comment says so.
 
 import dataclasses
 import difflib
+import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -33,12 +34,15 @@ class ConvConfig:
     features: tuple[int, ...] = (16, 32, 32, 64)
     """Feature maps of the CNN that the image and glimpse encoders share."""
     strides: tuple[int, ...] = (2, 2, 1, 1)
+    """Strides of its layers."""
     decoder_hidden: int = 256
     """Units of the decoder's first layer; the second gives the maps below."""
     decoder_maps: int = 32
+    """Feature maps that the subpixel CNN begins with."""
     decoder_features: tuple[int, ...] = (32, 64, 64)
     """Feature maps of the subpixel CNN, counted after the shuffle."""
     decoder_strides: tuple[int, ...] = (1, 2, 2)
+    """How many times each of its layers enlarges the image."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class ModelConfig:
     """Sizes, priors and switches of SQAIR and AIR."""
 
     kind: Literal["sqair", "air"] = "sqair"
+    """SQAIR, or AIR, which sees every frame by itself."""
     image: tuple[int, int] = (50, 50)
     """Height and width of a frame in pixels."""
     channels: Literal[1, 3] = 1
@@ -55,10 +60,13 @@ class ModelConfig:
     max_objects: int = 3
     """N, the number of slots."""
     what_size: int = 50
+    """Length of what, the code of an object's look."""
     width: int = 256
     """Units of every fully connected layer and RNN."""
     networks: Literal["mlp", "conv"] = "mlp"
+    """Encoders and decoder: fully connected, or convolutional as the settings conv.* say."""
     conv: ConvConfig = field(default_factory=ConvConfig)
+    """Layers of the convolutional networks."""
     output_std: float = 0.3
     """Standard deviation of the Gaussian likelihood."""
 
@@ -70,6 +78,7 @@ class ModelConfig:
     where_prior_mean: tuple[float, float, float, float] = (-0.5, -0.5, 0.0, 0.0)
     """Mean of p^D(where), in logits: scale x, scale y, shift x, shift y."""
     where_prior_std: tuple[float, float, float, float] = (0.5, 0.5, 0.5, 0.5)
+    """Its standard deviations."""
 
     # --- switches: places where the authors' program departs from the paper, or the paper is silent
     where_prior: Literal["fixed", "learned", "autoregressive"] = "learned"
@@ -135,17 +144,21 @@ class TrainConfig:
     """Optimiser, objective, curriculum (App. D.1) and what our recipe adds."""
 
     steps: int = 20_000
+    """Steps of the optimiser."""
     batch: int = 32
     """Sequences per step."""
     particles: int = 5
     """K of the IWAE bound."""
     bound: Literal["elbo", "iwae", "fivo"] = "iwae"
+    """The objective; see objective.py for the estimators that go with it."""
     estimator: Literal["vimco", "vimco-authors", "nvil", "reinforce"] = "vimco"
     """Gradient estimator for presence; see objective.py."""
     normalise_nvil: bool = True
     """NVIL: divide the learning signal by its running deviation, as its authors do; this biases the gradient."""
     optimiser: Literal["adam", "rmsprop"] = "adam"
+    """Adam, or RMSprop as TensorFlow has it (paper)."""
     learning_rate: float = 3e-4
+    """Its largest value."""
     warm_up: int = 500
     """Steps over which the learning rate rises from 0."""
     decay: tuple[int, ...] = ()
@@ -167,9 +180,11 @@ class TrainConfig:
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
     seed: int = 0
+    """The same seed gives the same run."""
     evaluate_every: int = 1_000
     """Steps between validations and checkpoints."""
     validation_sequences: int = 256
+    """Held-out sequences of a validation."""
     keep: int = 2
     """Checkpoints kept besides the best."""
 
@@ -181,6 +196,65 @@ class Preset:
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+
+
+class Range(NamedTuple):
+    """Finite numbers from `low` to `high`; `above` leaves `low` itself out."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+
+    def holds(self, value: int | float) -> bool:
+        """Whether a number lies within; NaN does not."""
+        return math.isfinite(value) and self.low <= value <= self.high and not (self.above and value == self.low)
+
+    def __str__(self) -> str:
+        if self.high < math.inf:
+            return f"between {self.low:g} and {self.high:g}"
+        return f"{'more than' if self.above else 'at least'} {self.low:g}" if self.low > -math.inf else "finite"
+
+
+RANGES: dict[str, Range] = {
+    name: allowed
+    for allowed, names in {
+        Range(0): "speed warm_up decay clip discovery_cost discovery_cost_steps rediscovery_cost",
+        Range(0, above=True): "output_std scale_limits shift_limit where_prior_std min_std digit_scale learning_rate",
+        Range(0, 1): "final_decay discovery_dropout",
+        Range(0, 2**32 - 1): "seed",
+        Range(1): "max_objects what_size width features strides decoder_hidden decoder_maps decoder_features "
+        "decoder_strides length max_digits steps batch particles first_length stage evaluate_every "
+        "validation_sequences keep",
+        Range(2): "image glimpse size",
+    }.items()
+    for name in names.split()
+}
+"""What the numbers of a config may be, by the names of their fields; the others need only be finite."""
+
+
+def check(config: Any, where: str = "") -> None:
+    """Refuse a number out of its range, and numbers that do not fit each other, by name; `where` precedes the name."""
+    for item in dataclasses.fields(config):
+        value, name = getattr(config, item.name), where + item.name
+        if dataclasses.is_dataclass(value):
+            check(value, name + ".")
+        allowed = RANGES.get(item.name, Range())
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float) and not allowed.holds(number):
+                raise UserError(f"{name} must be {allowed}, not {number}")
+    if isinstance(config, ModelConfig):
+        _check_model(config, where)
+
+
+def _check_model(config: ModelConfig, where: str) -> None:
+    """Refuse numbers of a model that do not fit each other."""
+    if config.scale_limits[0] >= config.scale_limits[1]:
+        raise UserError(f"{where}scale_limits must be a smaller and a larger number, not {config.scale_limits}")
+    if min(config.where_prior_std) <= config.min_std:
+        raise UserError(f"{where}where_prior_std must be more than {where}min_std, which is {config.min_std}")
+    for kind in ("", "decoder_"):
+        if not 0 < len(getattr(config.conv, kind + "features")) == len(getattr(config.conv, kind + "strides")):
+            raise UserError(f"{where}conv.{kind}features and {where}conv.{kind}strides need one number per layer")
 
 
 PAPER_RECIPE = TrainConfig(
@@ -197,8 +271,6 @@ PAPER_RECIPE = TrainConfig(
     stage=100_000,
     discovery_dropout=0.0,
     discovery_cost=0.0,
-    discovery_cost_steps=1,
-    rediscovery_cost=0.0,
     evaluate_every=10_000,
 )
 """App. D.1, unchanged."""
@@ -225,6 +297,9 @@ AUTHORS_SWITCHES: dict[str, Any] = {
     "prior_std_bias": 0.0,
 }
 """Fields of ModelConfig as the authors' program sets them, for ``dataclasses.replace``."""
+
+PAPER_SWITCHES: dict[str, Any] = {"where_prior": "fixed", "what_update": "absolute"}
+"""Fields of ModelConfig that the paper states and our defaults leave, for ``dataclasses.replace``."""
 
 PRESETS: dict[str, Preset] = {
     "sqair-mlp": Preset(),

@@ -208,7 +208,8 @@ def test_crowded_frames_never_overlap():
         ({"size": (19, 50), "max_digits": 1}, "may not hold 1 digits"),
         ({"length": 0}, "at least 1"),
         ({"max_digits": 0}, "at least 1"),
-        ({"speed": -1.0}, "not negative"),
+        ({"speed": -1.0}, "data.speed must be at least 0"),
+        ({"speed": float("nan")}, "data.speed must be at least 0, not nan"),
         ({"size": (700, 700), "max_digits": 31}, "30 digits are too few"),
     ],
 )

@@ -146,8 +146,9 @@ def test_refused_folders(saved: Path, tmp_path: Path) -> None:
         ('{"format_version": 1}', "no key 'model'"),
         ('{"format_version": 1, "model": 3}', "must be a table"),
         ('{"format_version": 1, "model": {"widht": 8}}', "did you mean 'width'"),
-        ('{"format_version": 1, "model": {"width": -8}}', "describes no model"),
-        ('{"format_version": 1, "model": {"image": [0, 0]}}', "describes no model"),
+        ('{"format_version": 1, "model": {"width": -8}}', "model.width must be at least 1, not -8"),
+        ('{"format_version": 1, "model": {"image": [0, 0]}}', "model.image must be at least 2, not 0"),
+        ('{"format_version": 1, "model": {"min_std": NaN}}', "model.min_std must be more than 0, not nan"),
         ('{"format_version": 1, "model": {"width": 1000000000}}', "not a file of this model"),
     ],
 )

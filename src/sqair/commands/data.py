@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from sqair.commands.common import Command, choose_device, finish, optional, refuse_taken, replaced
-from sqair.config import DataConfig
+from sqair.config import DataConfig, check
 
 if TYPE_CHECKING:
     from sqair.data import Sequences
@@ -58,6 +58,7 @@ class Data(Command):
     def run(self) -> None:
         """Make the sequences, then write both files."""
         config = self.resolved().data
+        check(config, "data.")
         out = self._file(config.name)
         refuse_taken(out, self.common)
         refuse_taken(out.with_suffix(".png"), self.common)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import tyro
 
 from sqair.commands.common import Command, Flag, choose_device, finish, optional, replaced
-from sqair.config import DataConfig, UserError, from_dict
+from sqair.config import DataConfig, UserError, check, from_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,9 @@ def trained_on(card: dict[str, Any]) -> DataConfig:
     """The data of a model, as its config.json tells; the default where it does not."""
     training = card.get("training") or {}
     size = tuple(card["model"].get("image", DataConfig.size))
-    return from_dict(DataConfig, training.get("data", {"size": size}), "training.data.")
+    config = from_dict(DataConfig, training.get("data", {"size": size}), "training.data.")
+    check(config, "training.data.")
+    return config
 
 
 def check_size(config: DataConfig, image: tuple[int, int]) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray, UInt8
 from numpy import ndarray
 
-from sqair.config import DataConfig, UserError, nearest
+from sqair.config import DataConfig, UserError, check, nearest
 from sqair.data.digits import Digits
 
 MOTIONS = ("moving-mnist", "moving-mnist-free", "moving-mnist-in-out")
@@ -79,10 +79,7 @@ def check_fits(digits: Digits, config: DataConfig) -> None:
     """Refuse, before anything is compiled, what the generator cannot do. `digits` must be concrete."""
     if config.name not in MOTIONS:
         raise UserError(f"unknown data {config.name!r}; {nearest(config.name, MOTIONS)}")
-    if config.length < 1 or config.max_digits < 1 or min(config.size) < 1 or config.speed < 0:
-        raise UserError(
-            "data needs length and max_digits of at least 1, a positive size and a speed that is not negative"
-        )
+    check(config, "data.")
     if len(digits.labels) < config.max_digits:
         raise UserError(
             f"{len(digits.labels)} digits are too few for sequences of {config.max_digits}; use more digits"

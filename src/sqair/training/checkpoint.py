@@ -21,7 +21,7 @@ from numpy import ndarray
 
 import sqair
 from sqair.baselines.air import AIR
-from sqair.config import FORMAT_VERSION, ModelConfig, UserError, from_dict, nearest, to_dict
+from sqair.config import FORMAT_VERSION, ModelConfig, UserError, check, from_dict, nearest, to_dict
 from sqair.data.files import written_atomically
 from sqair.model import SQAIR, SequenceModel
 from sqair.training.files import write_json
@@ -113,6 +113,7 @@ def load_model(name_or_folder: str | Path) -> SequenceModel:
     """A shipped model by its name, a model's folder, or a run's folder (its best, else its newest checkpoint)."""
     folder = find_model(name_or_folder)
     config = from_dict(ModelConfig, _read_card(folder)["model"], "model.")
+    check(config, "model.")
     try:
         shapes = eqx.filter_eval_shape(build, config, jax.random.key(0))
     except Exception as error:  # a stranger's sizes can fail in any way; none of them is worth a traceback

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sqair.config import Preset, TrainConfig, UserError
+from sqair.config import Preset, TrainConfig, UserError, check
 from sqair.data import Source, open_data
 from sqair.model import SequenceModel
 from sqair.objective import check_objective
@@ -54,12 +54,8 @@ Callback = Callable[[Progress], None]
 
 def check_preset(preset: Preset) -> None:
     """Refuse, before anything is compiled or written, what cannot be trained."""
+    check(preset)
     check_objective(preset.train)
-    for name in ("steps", "batch", "first_length", "stage", "evaluate_every", "validation_sequences"):
-        if getattr(preset.train, name) < 1:
-            raise UserError(f"train.{name} must be at least 1, not {getattr(preset.train, name)}")
-    if not 0 <= preset.train.final_decay <= 1:
-        raise UserError(f"train.final_decay must lie between 0 and 1, not {preset.train.final_decay}")
     if preset.model.image != preset.data.size:
         model, data = ("x".join(map(str, size)) for size in (preset.model.image, preset.data.size))
         raise UserError(f"the model sees frames of {model}, the data has {data}; set model.image and data.size alike")
