@@ -42,7 +42,8 @@ def tight_boxes(image: ImageModel, objects: Objects) -> Float[Array, "T N 4"]:
 
     def box(what: Float[Array, " W"], where: Float[Array, "4"], pres: Float[Array, ""]) -> Float[Array, "4"]:
         glimpse = image.glimpses(what[None])[0]
-        seen = image.transformer.write(glimpse, where).max(-1) > VISIBLE * glimpse.max()
+        written = image.transformer.write(glimpse, where).max(-1)
+        seen = (written > 0) & (written > VISIBLE * glimpse.max())  # beyond the glimpse it is 0, whatever its maximum
         (top, bottom), (left, right) = (_ends(seen.any(axis)) for axis in (1, 0))
         corners = jnp.stack([left, top, right - left + 1, bottom - top + 1]).astype(where.dtype)
         return jnp.where((pres > 0) & seen.any(), corners, jnp.nan)
