@@ -27,6 +27,7 @@ from sqair.objective import (
     draw_particles,
     elbo,
     iwae,
+    resample,
     run_particles,
     surrogate,
 )
@@ -236,6 +237,23 @@ def slope(function, point: Trained, direction: Trained, *rest) -> tuple:
     return jax.jvp(lambda it: function(eqx.combine(it, static), *rest), (parameters,), (direction,))
 
 
+def loss(bound: Any, estimator: Any):
+    """What training minimises, as a function of all that has gradients."""
+    config = TrainConfig(particles=PARTICLES, bound=bound, estimator=estimator)
+
+    def value(at: Trained) -> jax.Array:
+        inputs = (jax.random.key(4), FRAMES, restrained(), jnp.array(LENGTH), config, at.baseline, MOMENTS)
+        return batch_loss(at.model, *inputs)[0]
+
+    return value
+
+
+def sequences() -> list[tuple]:
+    """The key, the frames and the restraint of each sequence of that batch."""
+    keys = jax.random.split(jax.random.key(4), BATCH)
+    return list(zip(keys, FRAMES, unstack(restrained(), BATCH), strict=True))
+
+
 def per_particle(at: Trained, noise, frames, restraint) -> tuple:
     """What a surrogate is made of: log w and log q of the presences of each particle, and the learned baseline."""
     info = run_particles(at.model, noise, frames, restraint)
@@ -246,8 +264,7 @@ def per_particle(at: Trained, noise, frames, restraint) -> tuple:
 def particles(point, direction) -> list[tuple]:
     """That of each sequence, cut to its length by hand, with the derivatives."""
     found = []
-    sequences = zip(jax.random.split(jax.random.key(4), BATCH), FRAMES, unstack(restrained(), BATCH), strict=True)
-    for key, frames, of_sequence in sequences:
+    for key, frames, of_sequence in sequences():
         noise = draw_particles(point.model, jax.random.split(key)[0], PARTICLES, TOTAL)
         noise, of_sequence = jax.tree.map(lambda leaf: leaf[:, :LENGTH], (noise, of_sequence))
         found.append(slope(per_particle, point, direction, noise, frames[:LENGTH], of_sequence))
@@ -265,15 +282,66 @@ def test_training_differentiates_the_surrogate(point, direction, particles, esti
         miss = 0.5 * jnp.square((jax.lax.stop_gradient(log_w) - expected) / LENGTH).mean()
         return surrogate("nvil", log_w, log_q, expected, jnp.sqrt(MOMENTS.variance)) / LENGTH - miss
 
-    def loss(at):
-        config = TrainConfig(particles=PARTICLES, bound=BOUND_OF[estimator], estimator=estimator)
-        inputs = (jax.random.key(4), FRAMES, restrained(), jnp.array(LENGTH), config, at.baseline, MOMENTS)
-        return batch_loss(at.model, *inputs)[0]
-
     wanted = np.mean([jax.jvp(by_hand, *tables) for tables in particles], axis=0)
-    found = slope(loss, point, direction)
     assert abs(wanted[1]) > 0.01
-    np.testing.assert_allclose(found, -wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(slope(loss(BOUND_OF[estimator], estimator), point, direction), -wanted, 1e-4, 1e-5)
+
+
+def test_training_differentiates_fivo(point, direction):
+    """`batch_loss` with the bound FIVO: VIMCO of one frame's particles after another, resampled between frames."""
+
+    def step(at, state, noise, frame, restraint):
+        """One frame of all particles: their states, log w and log q of the presences."""
+
+        def one(state, noise, restraint):
+            return at.model.observe(None, frame[None], state=state, noise=noise, restraint=restraint)
+
+        now = jax.tree.map(lambda leaf: leaf[:, None], (noise, restraint))
+        state, info = jax.vmap(one)(state, *now)
+        return state, info.log_weight[:, 0], info.log_q_presence[:, 0]
+
+    def by_hand(at, uniforms, noise, frames, restraint):
+        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * PARTICLES), at.model.initial())
+        total = jnp.zeros(())
+        for t in range(LENGTH):
+            noise_t, restraint_t = jax.tree.map(lambda leaf, t=t: leaf[:, t], (noise, restraint))
+            state, log_w, log_q = step(at, state, noise_t, frames[t], restraint_t)
+            total = total + surrogate("vimco", log_w, log_q)
+            ancestors = resample(uniforms[t], log_w)
+            state = jax.tree.map(lambda leaf, chosen=ancestors: leaf[chosen], state)
+        return total / LENGTH
+
+    wanted = []
+    for key, frames, of_sequence in sequences():
+        key_noise, key_filter = jax.random.split(key)
+        noise = draw_particles(point.model, key_noise, PARTICLES, TOTAL)
+        uniforms = jax.random.uniform(key_filter, (TOTAL,))
+        wanted.append(slope(by_hand, point, direction, uniforms, noise, frames, of_sequence))
+    wanted = np.mean(wanted, axis=0)
+    assert abs(wanted[1]) > 0.01
+    np.testing.assert_allclose(slope(loss("fivo", "vimco"), point, direction), -wanted, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("bound", ["iwae", "fivo"])
+def test_what_is_switched_off_teaches_the_prior_nothing(point, bound):
+    """Where discovery is off after the first frame, the prior of how many objects appear later has gradient 0."""
+    config = TrainConfig(particles=PARTICLES, bound=bound)
+
+    @jax.jit
+    def gradient(discover):
+        def value(count):
+            model = eqx.tree_at(lambda it: it.discovery_prior.count, point.model, count)
+            of_batch = jax.tree.map(
+                lambda leaf: jnp.tile(leaf, (BATCH, PARTICLES, 1)), (discover, jnp.full(TOTAL, 0.7))
+            )
+            return batch_loss(model, jax.random.key(4), FRAMES, Restraint(*of_batch), jnp.array(TOTAL), config)[0]
+
+        return jax.grad(value)(point.model.discovery_prior.count)
+
+    off, on = gradient(jnp.zeros(TOTAL).at[0].set(1.0)), gradient(jnp.ones(TOTAL))
+    assert (off.later == 0).all()
+    assert float(jnp.linalg.norm(off.first)) > 0.01
+    assert float(jnp.linalg.norm(on.later)) > 0.01
 
 
 # --- what is refused

@@ -12,6 +12,10 @@ the IWAE bound of K particles and L_-k the same with w_k replaced by the geometr
     nvil           signal (log w_k - learned baseline), averaged: for the ELBO (Mnih and Gregor 2014); dividing it by
                    its running deviation, as that paper does, biases it and is a switch
 
+FIVO is trained with vimco on each frame's particles, resampled at every frame. That gradient is biased. It leaves out
+the choice of ancestors, as FIVO's authors do, and it credits a presence with its own frame only: what it does to the
+increments of later frames, as an ancestor or through the state it leaves, has no score term.
+
 Axes: B sequences, K particles, T frames, Y, X, C frame.
 """
 
@@ -180,7 +184,10 @@ def particle_filter(
     """FIVO (Maddison et al. 2017): particles are resampled whenever the effective sample size falls below threshold K.
 
     The sum of `log_increment` is the log of an unbiased estimate of p(x), so its mean is a lower bound. A threshold
-    above 1 resamples at every time-step. As its authors do, the gradient ignores the choice of ancestors.
+    above 1 resamples at every time-step.
+
+    A gradient through this function ignores the choice of ancestors, as FIVO's authors do, and has no score term for
+    presences. Training adds one frame by frame, so a presence gets no credit for later frames (`sequence_objective`).
     """
     frames = as_frames(frames)
     total, count = frames.shape[0], noise.pres.shape[0]
