@@ -72,6 +72,13 @@ def test_wheel_runs_in_a_clean_environment(environment: Path, tmp_path: Path) ->
     assert version in run(environment / "bin/python", "-m", "sqair", "--version", cwd=tmp_path)
 
 
+def test_wheel_dreams_with_its_own_weights(environment: Path, tmp_path: Path) -> None:
+    """The shipped model is found, read and run from where the wheel was installed."""
+    words = "sample --model sqair-strokes --count 1 --frames 1 --out dream"
+    run(environment / "bin/sqair", *words.split(), cwd=tmp_path)
+    assert (tmp_path / "dream/samples.npz").is_file()
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["--version"]])
 def test_help_imports_no_heavy_package(arguments: list[str], tmp_path: Path) -> None:
     program = f"""

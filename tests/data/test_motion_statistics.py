@@ -5,6 +5,7 @@ re-simulation; where MNIST is at hand ($SQAIR_DATA/mnist) the same is asked of r
 """
 
 import os
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from sqair.config import DataConfig
 from sqair.data import Digits, load_digits, make_sequences
 from sqair.data.moving_digits import JERK_STD, Bounds, move, set_off
 
+HAS_MNIST = "SQAIR_DATA" in os.environ and (Path(os.environ["SQAIR_DATA"]) / "mnist").is_dir()
 COUNT = 4000
 make = jax.jit(make_sequences, static_argnames=("config", "count"))
 
@@ -88,9 +90,7 @@ def test_boxes_of_20x15():
     assert_close(measure(digits), EXPECTED)
 
 
-@pytest.mark.skipif(
-    "SQAIR_DATA" not in os.environ, reason="real digits are compared where $SQAIR_DATA/mnist holds them"
-)
+@pytest.mark.skipif(not HAS_MNIST, reason="real digits are compared where $SQAIR_DATA/mnist holds them")
 def test_real_mnist():
     """The same numbers with the 55,000 MNIST training digits."""
     digits = load_digits("mnist", "train")
