@@ -64,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report(f"{name}: stopped", 143 if isinstance(stop, Terminated) else 130)
     except UserError as error:
         return report(f"{name}: {one_line(error)}", 2 if isinstance(error, UsageError) else 1, "--debug" in words)
+    except OSError as error:
+        what = f"{error.strerror}: {error.filename}" if error.filename else one_line(error)
+        return report(f"{name}: {what}", 1, "--debug" in words)
     except Exception as error:
         kind = f"{type(error).__name__}: {one_line(error)}"
         advice = "" if "--debug" in words else "; run again with --debug"
@@ -87,6 +90,7 @@ def run(words: list[str]) -> None:
         if command.common.print_config:
             print(f"# sqair {' '.join(words)}\n{to_toml(command.settings())}", end="")
         else:
+            command.check()
             command.run()
 
 

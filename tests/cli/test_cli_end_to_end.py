@@ -12,7 +12,7 @@ from PIL import Image
 
 from sqair.cli import main
 from sqair.commands import Train, speed
-from sqair.data import load_sequences
+from sqair.data import Sequences, load_sequences, save_sequences
 from sqair.training.loop import Run
 
 DATA = ["--data.length=3", "--data.size", "16", "16", "--data.max-digits=1", "--data.digit-scale=0.4", "--data.speed=2"]
@@ -123,20 +123,31 @@ def test_termination_saves_and_resume_goes_on(work: Path, sqair, monkeypatch: py
     assert json.loads(line)["step"] == 2
 
 
-def test_resume_refuses_another_model(work: Path, refused) -> None:
-    line = refused(1, "train", "tiny", "--resume", "--out", work / "run", "--data", work / "digits.npz", *DATA, *TRAIN)
-    assert "model.image differs" in line or "model sees frames" in line
-    assert "model.width differs" in refused(1, "train", "--resume", "--out", work / "run", "--model.width=9")
+def test_resume_starts_from_the_runs_own_settings(work: Path, sqair, refused) -> None:
+    words = ("train", "tiny", "--resume", "--out", work / "run")
+    assert "model.width differs from the run's" in refused(1, *words, "--model.width=9")
+    line = refused(1, *words, "--train.batch=3", "--data.length=2", "--switches=paper")
+    assert "model.where_prior, model.what_update, data.length, train.batch differ from the run's" in line
+    assert "train.validation_sequences differs" in refused(1, *words, "--train.validation-sequences=1")
+    line = refused(1, *words, "--steps=4")
+    assert "with other steps than its 2" in line
+    assert "start a new run" in line
+    assert "--train.final-decay 0" in line
+    before = json.loads((work / "run" / "preset.json").read_text())
+    assert sqair(*words, "--quiet").code == 0
+    assert json.loads((work / "run" / "preset.json").read_text()) == before
 
 
 def test_evaluate(work: Path, sqair) -> None:
-    words = ["evaluate", work / "run", "--sequences=4", "--particles=3", "--seed=0"]
+    words = ["evaluate", work / "run", "--particles=3", "--seed=0"]
     done = sqair(*words, "--json")
     assert done.code == 0
-    assert done.err.splitlines()[-1] == "Results saved to runs/evaluate/run"
+    said = f"the model was trained on {work / 'digits.npz'}: using the 2 sequences held out"
+    assert done.err.splitlines()[-2:] == [said, "Results saved to runs/evaluate/run"]
     numbers = json.loads(done.out)
     assert list(numbers) == KEYS
     assert (numbers["model"], numbers["data"]) == (str(work / "run"), str(work / "digits.npz"))
+    assert numbers["sequences"] == 2
     assert numbers["reconstruction"] - numbers["kl"] <= numbers["log_p"]
     assert json.loads(Path("runs/evaluate/run/metrics.json").read_text()) == numbers
     again = sqair(*words, "--json", "--quiet", "--overwrite")
@@ -145,6 +156,45 @@ def test_evaluate(work: Path, sqair) -> None:
     assert (readable.code, readable.err) == (0, "")
     assert readable.out.splitlines()[-1] == "Results saved to runs/evaluate/run-2"
     assert f"log_p                    {numbers['log_p']:.2f}" in readable.out
+
+
+def test_evaluate_takes_all_of_another_file_in_the_trained_length(work: Path, sqair, monkeypatch) -> None:
+    made = load_sequences(work / "digits.npz")
+    longer = np.concatenate([made.frames[:7], made.frames[:7]], axis=1)
+    save_sequences("other.npz", Sequences(longer))
+    reads: list[str] = []
+
+    def read(path: str) -> Sequences:
+        reads.append(path)
+        return load_sequences(path)
+
+    monkeypatch.setattr("sqair.data.load_sequences", read)
+    done = sqair("evaluate", work / "run", "--data=other.npz", "--particles=3", "--json")
+    assert "held out" not in done.err
+    assert json.loads(done.out)["sequences"] == 7
+    assert reads == ["other.npz"], "read once"
+    save_sequences("short.npz", made._replace(frames=made.frames[-2:], **truth_of(made, slice(-2, None))))
+    short, held_out = (
+        json.loads(sqair("evaluate", work / "run", *data, "--particles=3", "--json", "--overwrite", "--quiet").out)
+        for data in (["--data=short.npz"], [])
+    )
+    assert short["log_p"] == held_out["log_p"], "the last tenth is what was held out"
+
+
+def truth_of(sequences: Sequences, part: slice) -> dict[str, np.ndarray | None]:
+    """The truth about a part of the sequences."""
+    known = sequences._asdict() | {"frames": None}
+    return {name: values[part] for name, values in known.items() if values is not None}
+
+
+def test_evaluate_prints_before_it_saves(work: Path, sqair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device", "metrics.json")
+
+    monkeypatch.setattr("sqair.training.files.write_json", fail)
+    done = sqair("evaluate", work / "run", "--particles=3", "--json", "--quiet")
+    assert (done.code, done.err) == (1, "sqair evaluate: No space left on device: metrics.json\n")
+    assert json.loads(done.out)["sequences"] == 2
 
 
 def test_evaluate_refuses_numbers_that_make_no_sense(work: Path, refused) -> None:
@@ -168,6 +218,8 @@ def test_sample(models: Path, sqair) -> None:
     assert np.array_equal((dreams.ids >= 0).sum(-1), dreams.counts)
     assert np.isnan(dreams.boxes[dreams.ids < 0]).all()
     assert sqair("sample", "--model", models / "tiny", "--out", "one").code == 2
+    more = sqair("sample", "--model", models / "tiny", "--frames=2", "--count=5")
+    assert more.err.splitlines()[-1] == "samples.mp4 shows the first 4 of 5 sequences"
 
 
 def test_demo(models: Path, sqair) -> None:

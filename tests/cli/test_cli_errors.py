@@ -30,6 +30,78 @@ def test_steps_or_minutes(refused) -> None:
     assert line == "sqair train: --steps and --minutes exclude each other; give one"
 
 
+def test_minutes_that_are_none(refused) -> None:
+    for minutes in ("-1", "0", "nan", "inf"):
+        line = refused(1, "train", "tiny", "--minutes", minutes)
+        assert line == f"sqair train: --minutes must be more than 0, not {minutes}"
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "line"),
+    [
+        ("--model.max-objects", "0", "model.max_objects must be at least 1, not 0"),
+        ("--model.width", "0", "model.width must be at least 1, not 0"),
+        ("--train.learning-rate", "-1", "train.learning_rate must be more than 0, not -1.0"),
+        ("--train.discovery-dropout", "1.5", "train.discovery_dropout must be between 0 and 1, not 1.5"),
+        ("--data.speed", "nan", "data.speed must be at least 0, not nan"),
+    ],
+)
+def test_settings_out_of_range(flag: str, value: str, line: str, refused) -> None:
+    assert refused(1, "train", "tiny", flag, value) == f"sqair train: {line}"
+    assert refused(1, "train", "tiny", flag, value, "--minutes=1") == f"sqair train: {line}"
+
+
+def test_data_out_of_range(refused) -> None:
+    words = ("data", "moving-mnist", "--digits", "strokes", "--out", "x.npz")
+    assert refused(1, *words, "--data.speed", "nan") == "sqair data: data.speed must be at least 0, not nan"
+    assert "--seed must be between 0 and" in refused(1, *words, "--seed", "-1")
+
+
+def test_nvil_without_particles(refused) -> None:
+    words = ("--train.bound=elbo", "--train.estimator=nvil", "--train.particles=0")
+    assert "train.particles must be at least 1, not 0" in refused(1, "train", "tiny", *words)
+
+
+def test_pedestrians_need_data(refused) -> None:
+    line = refused(2, "train", "sqair-pedestrians")
+    assert line == "sqair train: sqair-pedestrians has no data of its own; give yours with --data FILE.npz"
+
+
+def test_resume_or_overwrite(refused) -> None:
+    line = refused(2, "train", "tiny", "--resume", "--overwrite")
+    assert line == "sqair train: --resume and --overwrite exclude each other; give one"
+
+
+@pytest.mark.parametrize("folder", ["file/x", "n" * 300, "/proc/none"])
+@pytest.mark.parametrize(
+    "command", [("train", "tiny"), ("sample",), ("demo",), ("evaluate", "sqair-strokes"), ("data",)]
+)
+def test_out_that_cannot_be_written(command: tuple[str, ...], folder: str, refused, here: Path, monkeypatch) -> None:
+    """Found before the work, which would fail here."""
+    from sqair.training import checkpoint, loop
+
+    for module, name in ((checkpoint, "load_tensors"), (loop, "first_state")):
+        monkeypatch.delattr(module, name)
+    (here / "file").write_text("mine")
+    out = f"{folder}/x.npz" if command[0] == "data" else folder
+    words = (*command, "--digits=strokes") if command[0] == "data" else command
+    line = refused(1, *words, "--out", out)
+    assert f"cannot write to {folder}" in line
+    assert "choose another --out" in line
+
+
+def test_data_goes_into_an_npz_file(refused) -> None:
+    assert "--out must be a file whose name ends in .npz, not e.txt" in refused(2, "data", "--out", "e.txt")
+
+
+def test_disk_that_fails(refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Demo) -> None:
+        raise OSError(28, "No space left on device", "a.png")
+
+    monkeypatch.setattr(Demo, "run", fail)
+    assert refused(1, "demo") == "sqair demo: No space left on device: a.png"
+
+
 def test_config_file_missing_or_broken(refused, here: Path) -> None:
     assert "none.toml does not exist" in refused(1, "train", "tiny", "--config", "none.toml")
     (here / "broken.toml").write_text("[model\n")
@@ -100,7 +172,7 @@ def test_no_gpu(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert "pip install sqair[cuda13]" in line
+    assert 'pip install ".[cuda13]"' in line
     assert "--device cpu" in line
     assert list(here.iterdir()) == []
 

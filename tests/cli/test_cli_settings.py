@@ -4,11 +4,13 @@ import dataclasses
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sqair.commands import Data, Evaluate, Train
-from sqair.commands.common import to_flags, to_toml, with_config_files
-from sqair.config import PAPER_RECIPE, PRESETS, Preset
+from sqair.commands.common import name_of, to_flags, to_toml, with_config_files
+from sqair.config import AUTHORS_SWITCHES, PAPER_RECIPE, PAPER_SWITCHES, PRESETS, Preset
+from sqair.data import Sequences, save_sequences
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -63,6 +65,38 @@ def test_the_last_flag_wins_and_the_command_line_beats_the_file(here: Path) -> N
 def test_the_paper_recipe() -> None:
     resolved = Train.parse(["sqair-mlp", "--recipe", "paper", "--train.batch", "8"]).resolved()
     assert resolved == Preset(PRESETS["sqair-mlp"].model, train=dataclasses.replace(PAPER_RECIPE, batch=8))
+
+
+def test_switches_come_before_flags() -> None:
+    model = Train.parse(["tiny", "--switches", "authors", "--model.survival-bias=2"]).resolved().model
+    tiny = PRESETS["tiny"].model
+    assert model == dataclasses.replace(tiny, **AUTHORS_SWITCHES | {"survival_bias": 2.0})
+    assert Train.parse(["tiny", "--switches=paper"]).model == dataclasses.replace(tiny, **PAPER_SWITCHES)
+    assert Train.parse(["tiny", "--switches=paper"]).train == PRESETS["tiny"].train
+
+
+def test_frames_are_the_files_unless_flags_say_otherwise(here: Path) -> None:
+    save_sequences(here / "mine.npz", Sequences(np.zeros((2, 4, 20, 24, 3), np.uint8)))
+    found = Train.parse(["tiny", "--data", "mine.npz"]).resolved()
+    assert (found.model.image, found.data.size, found.model.channels, found.data.length) == ((20, 24), (20, 24), 3, 4)
+    assert found.model.width == PRESETS["tiny"].model.width
+    assert Train.parse(["sqair-mlp", "--data.name=mine.npz", "--data.length=3"]).resolved().data.length == 3
+    assert Train.parse(["tiny", "--data=mine.npz", "--data.size", "8", "8"]).resolved().data.size == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("sqair-strokes", "sqair-strokes"),
+        ("run/best", "run"),
+        ("run/checkpoints/00000080", "run"),
+        ("a/../run/", "run"),
+    ],
+)
+def test_results_are_named_after_the_model(model: str, name: str, here: Path) -> None:
+    assert name_of(model) == name
+    assert name_of(".") == here.name
+    assert name_of("/") == "model"
 
 
 def test_data_positional_is_the_name() -> None:

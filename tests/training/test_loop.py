@@ -16,12 +16,12 @@ import pytest
 from sqair.config import Preset, UsageError, UserError
 from sqair.data import open_data
 from sqair.objective import draw_particles, iwae, run_particles
-from sqair.training import loop, pace
+from sqair.training import loop, pace, resume
 from sqair.training.checkpoint import load_model, named_arrays, read_card
 from sqair.training.loop import Progress, Stopped, check_preset, train
-from sqair.training.resume import checkpoints, load_state, read_notes
+from sqair.training.resume import Notes, check_resumable, checkpoints, load_state, read_notes, save_state
 from sqair.training.runs import read_metrics, read_run
-from sqair.training.step import first_state, model_frames, seed_keys, without_totals
+from sqair.training.step import TrainState, first_state, model_frames, seed_keys, without_totals
 
 TIMES = ("seconds", "sequences_per_second")
 
@@ -106,8 +106,13 @@ def test_stopped_anywhere_and_resumed_it_ends_the_same(
     assert read_run(tmp_path / "run")["outcome"] == "stopped"
     stopped = int(checkpoints(tmp_path / "run")[-1].name)
     assert step <= stopped < 240
+    taken = read_notes(tmp_path / "run").seconds
+    assert taken > 0
     train(small, tmp_path / "run", quiet=True, resume=True)
     assert numbers(tmp_path / "run") == numbers(finished)
+    seconds = [line["seconds"] for line in read_metrics(tmp_path / "run") if line["step"] > stopped]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > taken, "the clock goes on"
     for folder in ("checkpoints/00000240", "best", ""):
         assert tensors(tmp_path / "run" / folder) == tensors(finished / folder), folder
 
@@ -146,6 +151,10 @@ def test_resuming_refuses_another_recipe(small: Preset, finished: Path, tmp_path
     before = tensors(finished)
     with pytest.raises(UserError, match=r"cannot resume .*: train\.learning_rate differs"):
         train(other, finished, quiet=True, resume=True)
+    for name in ("steps", "validation_sequences"):
+        more = dataclasses.replace(small, train=dataclasses.replace(small.train, **{name: 300}))
+        with pytest.raises(UserError, match=f"cannot resume .*{name.partition('_')[0]}.*start a new run"):
+            train(more, finished, quiet=True, resume=True)
     with pytest.raises(UserError, match=r"no run in .* to resume"):
         train(small, tmp_path / "none", quiet=True, resume=True)
     (tmp_path / "x").write_text("")
@@ -175,9 +184,36 @@ def test_divergence_ends_with_advice(small: Preset, tmp_path: Path, monkeypatch:
 
     real = loop.train_steps
     monkeypatch.setattr(loop, "train_steps", poisoned)
-    with pytest.raises(UserError, match=r"diverged.*--train\.learning-rate"):
+    with pytest.raises(UserError, match=r"diverged.*lower --train\.learning-rate or --train\.clip, and start again"):
         train(small, tmp_path, quiet=True)
     assert read_run(tmp_path)["outcome"] == "failed"
+
+
+def test_advice_without_clipping(small: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "train_steps", lambda state, *_: bad(state))
+
+    def bad(state: TrainState) -> TrainState:
+        return state._replace(optimiser=state.optimiser._replace(notfinite_count=jnp.array(21)))
+
+    free = dataclasses.replace(small, train=dataclasses.replace(small.train, clip=0.0))
+    with pytest.raises(UserError, match=r"or set --train\.clip to 10"):
+        train(free, tmp_path, quiet=True)
+
+
+def test_a_complete_checkpoint_is_not_written_again(small: Preset, finished: Path, monkeypatch) -> None:
+    monkeypatch.setattr(resume, "folder_written_atomically", None)
+    state, notes = load_state(finished, small, first_state(small, seed_keys(0).weights))
+    before = (finished / "checkpoints/00000240").stat().st_mtime_ns
+    assert save_state(finished, state, small, notes.best, 0.0) == finished / "checkpoints/00000240"
+    assert (finished / "checkpoints/00000240").stat().st_mtime_ns == before
+
+
+def test_steps_may_change_where_the_learning_rate_does_not_depend_on_them(small: Preset, finished: Path) -> None:
+    free = dataclasses.replace(small, train=dataclasses.replace(small.train, final_decay=0.0))
+    more = dataclasses.replace(free, train=dataclasses.replace(free.train, steps=300, keep=3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resume, "read_notes", lambda run: Notes(free, 240, None, 1.0))
+        assert check_resumable(finished, more).seconds == 1.0
 
 
 @pytest.mark.parametrize(

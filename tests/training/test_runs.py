@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,19 @@ def test_commit_is_the_packages_own(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert runs.git_commit() is None
 
 
+def fail_second(real: Callable[..., Path]) -> Callable[..., Path]:
+    """The function, which fails when it is called for the second time."""
+    calls: list[Path] = []
+
+    def call(self: Path, target: Path) -> Path:
+        calls.append(self)
+        if len(calls) == 2:
+            raise OSError("torn")
+        return real(self, target)
+
+    return call
+
+
 def test_a_folder_is_written_whole_or_not_at_all() -> None:
     with pytest.raises(TypeError), folder_written_atomically(Path("a/b")) as part:
         write_json(part / "x.json", {"not": object()})
@@ -110,4 +124,11 @@ def test_a_folder_is_written_whole_or_not_at_all() -> None:
             assert not Path("a/b/x.json").exists() or value == 2
     assert os.listdir("a") == ["b"]
     assert json.loads(Path("a/b/x.json").read_text()) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", fail_second(Path.rename))
+        with pytest.raises(OSError, match="torn"), folder_written_atomically(Path("a/b")) as part:
+            write_json(part / "x.json", 3)
+    (kept,) = Path("a").rglob("x.json")
+    assert json.loads(kept.read_text()) == 2, "the old one is only put aside until the new one is there"
+    kept.parent.rename("a/b")
     assert oct(Path("a/b").stat().st_mode) == oct(Path("a").stat().st_mode)

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import difflib
 import json
 import sys
 import tomllib
@@ -13,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import tyro
 
-from sqair.config import UsageError, UserError, to_dict
+from sqair.config import RANGES, UsageError, UserError, to_dict
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Command")
@@ -68,6 +69,12 @@ class Command(abc.ABC):
         """The command that `arguments` describe. Wrong ones, and --help, leave with SystemExit."""
         return parse_as(cls, arguments)
 
+    def check(self) -> None:
+        """Refuse values that no command can use."""
+        seed = getattr(self, "seed", None)
+        if seed is not None and not RANGES["seed"].holds(seed):
+            raise UserError(f"--seed must be {RANGES['seed']}, not {seed}")
+
     def settings(self) -> dict[str, Any]:
         """What --print-config prints: all that decides the result, without what was left open or off."""
         left_out = {"common", self.POSITIONAL}
@@ -77,10 +84,34 @@ class Command(abc.ABC):
 
 def parse_as(cls: type[C], arguments: Sequence[str], default: C | None = None) -> C:
     """`arguments` as the command `cls`, with the values of `default` where they say nothing."""
-    prog = f"sqair {cls.NAME}"
-    if default is None:
-        return tyro.cli(cls, prog=prog, args=arguments)
-    return tyro.cli(cls, prog=prog, args=arguments, default=default)
+    given: dict[str, Any] = {} if default is None else {"default": default}
+    command, unknown = tyro.cli(cls, prog=f"sqair {cls.NAME}", args=arguments, return_unknown_args=True, **given)
+    if unknown:
+        raise UsageError(refusal(cls, unknown))
+    return command
+
+
+def refusal(cls: type[Command], unknown: Sequence[str]) -> str:
+    """What to say about words that are no flags of a command."""
+    flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
+    if flag is None:
+        return f"unexpected {unknown[0]!r}; see `sqair {cls.NAME} --help`"
+    known = flags_of(cls)
+    names = {name.rpartition(".")[2].lstrip("-"): name for name in known} | {name.lstrip("-"): name for name in known}
+    close = difflib.get_close_matches(flag.lstrip("-"), names, n=1)
+    advice = f"did you mean {names[close[0]]}?" if close else f"see `sqair {cls.NAME} --help`"
+    return f"unknown flag {flag}; {advice}"
+
+
+def flags_of(cls: type, prefix: str = "") -> list[str]:
+    """The flags of a command, those of its configs with dots."""
+    hints = typing.get_type_hints(cls)
+    names: list[str] = []
+    for item in dataclasses.fields(cls):
+        dotted = "" if item.name == "common" else f"{prefix}{item.name.replace('_', '-')}."
+        nested = dataclasses.is_dataclass(hints[item.name])
+        names += flags_of(hints[item.name], dotted) if nested else [f"--{dotted[:-1]}"]
+    return names
 
 
 # --- settings as TOML
@@ -152,7 +183,7 @@ def choose_device(common: Common) -> str:
         if common.device != "gpu":
             raise
         raise UserError(
-            "no GPU that jax can use; install its support with `pip install sqair[cuda13]`, or use --device cpu"
+            'no GPU that jax can use; install its support with `pip install ".[cuda13]"`, or use --device cpu'
         ) from error
     common.say(f"device: {kind}")
     return kind
@@ -165,6 +196,16 @@ def refuse_taken(path: Path, common: Common) -> None:
     """Refuse to write over a file, unless that is wanted."""
     if path.exists() and not common.overwrite:
         raise UsageError(f"{path} exists; choose another --out, or replace it with --overwrite")
+
+
+def name_of(model: str) -> str:
+    """What to call the results of a model: its folder's name, and that of the run for a folder inside a run."""
+    path = Path(model).expanduser().resolve()
+    if path.name == "best":
+        path = path.parent
+    elif path.parent.name == "checkpoints":
+        path = path.parent.parent
+    return path.name or "model"
 
 
 def finish(path: Path, *, aside: bool = False) -> None:

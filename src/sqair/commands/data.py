@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from sqair.commands.common import Command, choose_device, finish, optional, refuse_taken, replaced
-from sqair.config import DataConfig, check
+from sqair.config import DataConfig, UsageError, check
 
 if TYPE_CHECKING:
     from sqair.data import Sequences
@@ -72,10 +72,14 @@ class Data(Command):
 
     def _file(self, name: str) -> Path:
         """Where the sequences go."""
-        if self.out is not None:
-            return Path(self.out)
-        from sqair.training.runs import choose_folder
+        from sqair.training.runs import check_writable, choose_folder
 
+        if self.out is not None:
+            out = Path(self.out)
+            if out.suffix != ".npz":
+                raise UsageError(f"--out must be a file whose name ends in .npz, not {self.out}")
+            check_writable(out.parent)
+            return out
         return choose_folder(self.NAME, Path(name).stem) / "sequences.npz"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from sqair.commands.common import Command, choose_device, finish, optional
+from sqair.commands.common import Command, choose_device, finish, name_of, optional
 from sqair.commands.evaluate import trained_on
 from sqair.config import DataConfig
 
@@ -51,7 +51,7 @@ class Demo(Command):
         from sqair.training.runs import choose_folder
 
         out = Path(self.out) if self.out is not None else None
-        folder = choose_folder(self.NAME, Path(self.model).name, out, overwrite=self.common.overwrite)
+        folder = choose_folder(self.NAME, name_of(self.model), out, overwrite=self.common.overwrite)
         model = load_objects(self.model)
         clip = make_clip(trained_on(read_card(self.model)), self.seed)
         self.common.say("looking for objects (compiles first, about 10 s)")

@@ -4,17 +4,23 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
-from sqair.commands.common import Command, Flag, choose_device, finish, optional, replaced
+from sqair.commands.common import Command, Flag, choose_device, finish, name_of, optional, replaced
 from sqair.config import DataConfig, UserError, check, from_dict
+
+if TYPE_CHECKING:
+    from sqair.data import Source
+
+MOST = 1000
+"""Sequences that are used unless another number is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Command):
-    """Measure a trained model: bound, reconstruction, KL, counting, tracking.
+    """Measure a trained model: bound, reconstruction, KL, counting.
 
     Everything is also written to metrics.json in the results folder.
 
@@ -29,10 +35,11 @@ class Evaluate(Command):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A shipped model, a model's folder, or the folder of a run."""
     data: Annotated[str | None, optional("D", "what the model was trained on")] = None
-    """A data set, of which the test split is used, or a .npz file of sequences."""
+    """A data set, of which the test split is used, or a .npz file of sequences: all of it, or only the tenth that was
+    held out if the model was trained on it."""
     digits: Annotated[str | None, optional("STR", "those the model was trained on")] = None
     """mnist, strokes, or a folder with the four MNIST files."""
-    sequences: int = 1000
+    sequences: Annotated[int | None, optional("INT", "1000, or as many as there are")] = None
     """How many to use."""
     particles: int = 10
     """K of the IWAE bound."""
@@ -46,34 +53,51 @@ class Evaluate(Command):
     def run(self) -> None:
         """Evaluate, print, save."""
         choose_device(self.common)
-        from sqair.data import open_data
         from sqair.evaluation.evaluate import evaluate
         from sqair.training.checkpoint import load_model, read_card
         from sqair.training.files import finite, write_json
         from sqair.training.runs import choose_folder
 
         out = Path(self.out) if self.out is not None else None
-        folder = choose_folder(self.NAME, Path(self.model).name, out, overwrite=self.common.overwrite)
+        folder = choose_folder(self.NAME, name_of(self.model), out, overwrite=self.common.overwrite)
         model = load_model(self.model)
-        config = self._data(read_card(self.model))
-        check_size(config, model.config.image)
-        source = open_data(config, "test")
-        numbers = evaluate(model, source, sequences=self.sequences, particles=self.particles, seed=self.seed)
-        numbers = finite(numbers | {"model": self.model, "data": config.name})
+        source, name = self._source(trained_on(read_card(self.model)), model.config.image)
+        sequences = min(MOST, available(source)) if self.sequences is None else self.sequences
+        numbers = evaluate(model, source, sequences=sequences, particles=self.particles, seed=self.seed)
+        numbers = finite(numbers | {"model": self.model, "data": name})
+        print(json.dumps(numbers) if self.json else table(numbers), flush=True)
         write_json(folder / "metrics.json", numbers)
-        print(json.dumps(numbers) if self.json else table(numbers))
         if not (self.json and self.common.quiet):
             finish(folder, aside=self.json)
 
-    def _data(self, card: dict[str, Any]) -> DataConfig:
-        """What to evaluate on: a file as it is, or the training data with the flags applied."""
-        config = replaced(trained_on(card), name=self.data, digits=self.digits)
-        if not config.name.endswith(".npz"):
-            return config
-        from sqair.data import load_sequences
+    def _source(self, trained: DataConfig, image: tuple[int, int]) -> "tuple[Source, str]":
+        """What to evaluate on, and its name: the training data with the flags applied, in the training's length.
 
-        _, length, *size = load_sequences(config.name).frames.shape[:4]
-        return dataclasses.replace(config, length=length, size=tuple(size))
+        The part of a file that the model was trained on is left out.
+        """
+        from sqair.data import load_sequences, open_data
+        from sqair.data.sequences import file_source
+
+        config = replaced(trained, name=self.data, digits=self.digits)
+        if not config.name.endswith(".npz"):
+            check_size(config, image)
+            return open_data(config, "test"), config.name
+        content = load_sequences(config.name)
+        _, length, *size = content.frames.shape[:4]
+        config = dataclasses.replace(config, length=min(length, config.length), size=tuple(size))
+        check_size(config, image)
+        known = Path(config.name).expanduser().resolve() == Path(trained.name).expanduser().resolve()
+        source = file_source(content, config, "validation" if known else "test")
+        if known:
+            self.common.say(f"the model was trained on {config.name}: using the {available(source)} sequences held out")
+        return source, config.name
+
+
+def available(source: "Source") -> int:
+    """Sequences that a source has; a generator always has enough."""
+    from sqair.data import FileSource
+
+    return len(source.sequences.frames) if isinstance(source, FileSource) else MOST
 
 
 def trained_on(card: dict[str, Any]) -> DataConfig:

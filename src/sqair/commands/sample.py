@@ -4,18 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from sqair.commands.common import Command, choose_device, finish, optional
+from sqair.commands.common import Command, choose_device, finish, name_of, optional
 from sqair.config import UserError
 
 if TYPE_CHECKING:
     from sqair.commands.scenes import Scene
+
+IN_VIDEO = 4
+"""Sequences in the video at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Command):
     """Dream sequences from a model's prior, births and deaths included.
 
-    Writes samples.png, samples.mp4 and samples.npz (frames, boxes, ids, counts).
+    Writes samples.png, samples.mp4 (of the first 4 sequences) and samples.npz (frames, boxes, ids, counts).
 
     examples:
       sqair sample --model sqair-strokes
@@ -46,11 +49,13 @@ class Sample(Command):
         from sqair.training.runs import choose_folder
 
         out = Path(self.out) if self.out is not None else None
-        folder = choose_folder(self.NAME, Path(self.model).name, out, overwrite=self.common.overwrite)
+        folder = choose_folder(self.NAME, name_of(self.model), out, overwrite=self.common.overwrite)
         model = load_objects(self.model)
         info = dream(model, jax.random.key(self.seed), self.count, self.frames)
         scenes = [scene(model, jax.tree.map(lambda leaf, i=i: leaf[i], info)) for i in range(self.count)]
         write(folder, scenes)
+        if self.count > IN_VIDEO:
+            self.common.say(f"samples.mp4 shows the first {IN_VIDEO} of {self.count} sequences")
         finish(folder)
 
 
@@ -67,4 +72,4 @@ def write(folder: Path, scenes: "list[Scene]") -> None:
     counts, boxes, ids = (np.stack([getattr(s, name) for s in scenes]) for name in ("counts", "boxes", "ids"))
     save_sequences(folder / "samples.npz", Sequences(frames, counts, boxes, ids))
     strip(folder / "samples.png", rows)
-    video(folder / "samples.mp4", rows[:4])
+    video(folder / "samples.mp4", rows[:IN_VIDEO])

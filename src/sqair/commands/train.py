@@ -1,18 +1,22 @@
 """``sqair train``: a model from a preset."""
 
 import dataclasses
+import math
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import tyro
 
 from sqair.commands.common import Command, Flag, choose_device, finish, optional, parse_as, replaced
 from sqair.config import (
+    AUTHORS_SWITCHES,
     PAPER_RECIPE,
+    PAPER_SWITCHES,
     PRESETS,
     DataConfig,
     ModelConfig,
@@ -24,6 +28,10 @@ from sqair.config import (
 )
 
 Recipe = Literal["fast", "paper"]
+Switches = Literal["ours", "paper", "authors"]
+SWITCHES: dict[str, dict[str, Any]] = {"paper": PAPER_SWITCHES, "authors": AUTHORS_SWITCHES}
+NEEDS_DATA = "sqair-pedestrians"
+"""The preset whose data the user must bring."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +41,11 @@ class Train(Command):
     Every setting of a preset is a flag; `sqair train PRESET --help` shows that preset's values.
 
     presets:
-      sqair-mlp, sqair-conv, air-mlp, sqair-pedestrians  with the paper's sizes
-      tiny                                               small frames, for a CPU
+      sqair-mlp, sqair-conv, air-mlp  with the paper's sizes
+      sqair-pedestrians               the same, for your own --data FILE.npz
+      tiny                            small frames, for a CPU
+
+    With --data FILE.npz the size, length and colour of frames are the file's.
 
     examples:
       sqair train tiny --steps 1000 --out runs/train/mine
@@ -55,43 +66,61 @@ class Train(Command):
     digits: Annotated[str | None, optional("STR", "the preset's")] = None
     """Short for --data.digits: mnist, strokes, or a folder with the four MNIST files."""
     recipe: Recipe = "fast"
-    """How to train: ours, or the paper's own schedule."""
+    """How to train: ours, or the paper's own schedule. It changes settings train.* only."""
+    switches: Switches = "ours"
+    """The model where it is open to choice: as measured best by us, as the paper says, or as the authors' program."""
     seed: Annotated[int | None, optional("INT", "0")] = None
     """Short for --train.seed."""
     out: Annotated[str | None, optional("DIR", "runs/train/PRESET")] = None
     """Folder for results."""
     resume: Annotated[Flag, optional("")] = False
-    """Continue the run in --out, or the newest one of PRESET; with --out, PRESET may be left out."""
+    """Continue the run in --out, or the newest one of PRESET, with its own settings; with --out, PRESET may be left
+    out."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> "Train":
-        """Parse twice: to learn which preset and recipe are meant, then with their values as the defaults."""
+        """Parse twice: to learn which preset and file are meant, then with their values as the defaults."""
         if {"-h", "--help"} & set(arguments):
             named = next((word for word in arguments if word in PRESETS), "sqair-mlp")
-            recipe = "paper" if {"paper", "--recipe=paper"} & set(arguments) else "fast"
-            return parse_as(cls, ["--help"], cls(preset=named, recipe=recipe).defaults())
+            recipe: Recipe = "paper" if value_of("--recipe", arguments) == "paper" else "fast"
+            switches = value_of("--switches", arguments)
+            chosen = cls(
+                preset=named, recipe=recipe, switches=cast(Switches, switches if switches in SWITCHES else "ours")
+            )
+            return parse_as(cls, ["--help"], chosen.defaults())
         return parse_as(cls, arguments, parse_as(cls, arguments).defaults())
 
     def defaults(self) -> "Train":
-        """A command with the values of this one's preset and recipe, and nothing else set.
+        """A command with the values of this one's preset, or of the run it resumes, and nothing else set."""
+        chosen = self._start()
+        steps = chosen.train.steps
+        if self.recipe == "paper":
+            chosen = dataclasses.replace(chosen, train=PAPER_RECIPE)
+        if self.resume:
+            chosen = dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, steps=steps))
+        model = dataclasses.replace(chosen.model, **SWITCHES.get(self.switches, {}))
+        chosen = dataclasses.replace(chosen, model=model)
+        name = self.data.name if self.data_name is None else self.data_name
+        if name.endswith(".npz") and not self.resume:
+            chosen = fitted(chosen, Path(name))
+        return Train(model=chosen.model, data=chosen.data, train=chosen.train)
 
-        A run that is resumed keeps its own number of steps and, when no preset is named, all of its settings.
-        """
-        earlier = self._earlier() if self.resume and (self.preset or self.out) else None
-        if not self.preset:
-            if earlier is None:
-                raise UsageError(f"name a preset: {', '.join(PRESETS)}")
-            return Train(model=earlier.model, data=earlier.data, train=earlier.train)
+    def _start(self) -> Preset:
+        """The settings that flags are applied to."""
+        if self.resume and self.common.overwrite:
+            raise UsageError("--resume and --overwrite exclude each other; give one")
         try:
-            chosen = preset(self.preset)
+            chosen = preset(self.preset) if self.preset else None
         except UserError as error:
             raise UsageError(str(error)) from error
-        train = PAPER_RECIPE if self.recipe == "paper" else chosen.train
-        train = train if earlier is None else dataclasses.replace(train, steps=earlier.train.steps)
-        return Train(model=chosen.model, data=chosen.data, train=train)
+        if self.resume and (self.preset or self.out):
+            return self._earlier()
+        if chosen is None:
+            raise UsageError(f"name a preset: {', '.join(PRESETS)}")
+        return chosen
 
     def _earlier(self) -> Preset:
         """The settings of the run that is to be resumed."""
@@ -110,6 +139,8 @@ class Train(Command):
         """The preset with all flags applied."""
         if self.steps is not None and self.minutes is not None:
             raise UsageError("--steps and --minutes exclude each other; give one")
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise UserError(f"--minutes must be more than 0, not {self.minutes:g}")
         data = replaced(self.data, name=self.data_name, digits=self.digits)
         return Preset(self.model, data, replaced(self.train, steps=self.steps, seed=self.seed))
 
@@ -123,10 +154,13 @@ class Train(Command):
 
     def run(self) -> None:
         """Train, saving as it goes."""
+        started = time.perf_counter()
         chosen = self.resolved()
+        self._check_data(chosen.data)
         choose_device(self.common)
-        from sqair.training.loop import Stopped, train
+        from sqair.training.loop import Stopped, check_preset, train
 
+        check_preset(chosen)
         folder = self._folder()
         try:
             train(
@@ -136,11 +170,20 @@ class Train(Command):
                 overwrite=self.common.overwrite,
                 quiet=self.common.quiet,
                 command=shlex.join(["sqair", *sys.argv[1:]]),
+                started=started,
             )
         except Stopped as stop:
             print(f"sqair train: {stop}", file=sys.stderr)
             raise SystemExit(stop.code) from stop
         finish(folder)
+
+    def _check_data(self, config: DataConfig) -> None:
+        """Refuse a preset without the data it needs; say what a file decides."""
+        if self.preset == NEEDS_DATA and not self.resume and config == PRESETS[NEEDS_DATA].data:
+            raise UsageError(f"{NEEDS_DATA} has no data of its own; give yours with --data FILE.npz")
+        if config.name.endswith(".npz") and not self.resume:
+            size = "x".join(map(str, config.size))
+            self.common.say(f"{config.name}: sequences of {config.length} frames of {size}; the model is made for them")
 
     def _timed(self, chosen: Preset) -> Preset:
         """The preset with the number of steps that --minutes allows."""
@@ -154,3 +197,26 @@ class Train(Command):
         steps = steps_within(chosen, 60 * self.minutes)
         self.common.say(f"{self.minutes:g} minutes are {steps} steps")
         return dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, steps=steps))
+
+
+def fitted(chosen: Preset, path: Path) -> Preset:
+    """The preset made for the frames of a file; a file that is not there is refused when it is opened."""
+    if not path.expanduser().is_file():
+        return chosen
+    from sqair.data import load_sequences
+
+    frames = load_sequences(path).frames
+    length, *size = frames.shape[1:4]
+    channels = 3 if frames.ndim == 5 else 1
+    model = dataclasses.replace(chosen.model, image=tuple(size), channels=channels)
+    data = dataclasses.replace(chosen.data, length=min(length, chosen.data.length), size=tuple(size))
+    return dataclasses.replace(chosen, model=model, data=data)
+
+
+def value_of(flag: str, words: Sequence[str]) -> str:
+    """What follows a flag, as a word of its own or after an equals sign; nothing if it is not given."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        name, _, value = word.partition("=")
+        if name == flag:
+            return value or after
+    return ""

@@ -6,7 +6,7 @@ pass the source itself as an argument of the compiled function, so that its arra
 
 A file is an .npz with `frames` uint8 (S,T,H,W) or (S,T,H,W,3) and, if the truth is known, `counts` (S,T), `boxes`
 (S,T,O,4), `ids` (S,T,O), `labels` (S,O) and `visible` (S,T,O), as in `Sequences`. Its last tenth is "validation", the
-rest is "train", and "test" is all of it.
+rest is "train", and "test" is all of it: a model that was trained on the file is tested on "validation".
 """
 
 import zipfile
@@ -91,7 +91,11 @@ def open_data(config: DataConfig, split: Split) -> Source:
     if not config.name.endswith(".npz"):
         known = nearest(config.name, MOTIONS)
         raise UserError(f"unknown data {config.name!r}; {known} (a file of sequences must end in .npz)")
-    sequences = load_sequences(config.name)
+    return file_source(load_sequences(config.name), config, split)
+
+
+def file_source(sequences: Sequences, config: DataConfig, split: Split) -> FileSource:
+    """A source of the content of the file `config.name`, as `load_sequences` gives it."""
     _check_frames(sequences.frames, config)
     cut = _split(_cut(sequences, config.length), split, config.name)
     return FileSource(jax.tree.map(jnp.asarray, cut), config.name)

@@ -42,8 +42,11 @@ def folder_written_atomically(path: Path) -> Iterator[Path]:
         sync_folder(part)
         part.chmod(path.parent.stat().st_mode & 0o777)  # mkdtemp makes folders that only their owner may read
         if path.exists():
-            shutil.rmtree(path)
-        part.rename(path)
+            path.rename(old := path.with_name(f"{part.name}.old"))  # aside, until the new one has its place
+            part.rename(path)
+            shutil.rmtree(old)
+        else:
+            part.rename(path)
         sync_folder(path.parent)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)

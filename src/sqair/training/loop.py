@@ -1,9 +1,11 @@
 """The train loop (App. D.1): steps on the device, validation, checkpoints, signals.
 
-A run is exact: stopped anywhere and resumed, it ends with the same weights and the same metrics on a CPU.
+A run is exact: stopped anywhere and resumed, it ends with the same weights on a CPU, and with the same metrics but for
+what a clock tells.
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from sqair.training import runs
 from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
 from sqair.training.console import Display
 from sqair.training.pace import Pace, catch_signals
-from sqair.training.resume import load_state, model_extra, save_state
+from sqair.training.resume import check_resumable, load_state, model_extra, save_state
 from sqair.training.step import Keys, TrainState, first_state, seed_keys, train_steps, without_totals
 from sqair.training.validation import Validation
 
@@ -70,10 +72,17 @@ def train(
     quiet: bool = False,
     command: str = "",
     callbacks: Sequence[Callback] = (),
+    started: float | None = None,
 ) -> Path:
-    """Train and return `out`. A new run needs `out` absent or empty, unless `overwrite`; `resume` needs a run there."""
+    """Train and return `out`. A new run needs `out` absent or empty, unless `overwrite`; `resume` needs a run there.
+
+    The run's clock begins at `started`, a reading of time.perf_counter, now by default.
+    """
+    started = time.perf_counter() if started is None else started
     check_preset(preset)
     runs.check_folder(out, resume=resume, overwrite=overwrite)
+    if resume:
+        started -= check_resumable(out, preset).seconds
     source = open_data(preset.data, "train")
     validation = Validation(open_data(preset.data, "validation"), preset)
     keys = seed_keys(preset.train.seed)
@@ -87,7 +96,7 @@ def train(
     runs.begin_run(out, preset, command, resume=resume)
     display = Display(preset.train.steps, int(state.step), batch=preset.train.batch, quiet=quiet)
     try:
-        Run(preset, out, source, validation, keys, callbacks, state, best, display, Pace()).finish()
+        Run(preset, out, source, validation, keys, callbacks, state, best, display, Pace(started)).finish()
     except BaseException as error:
         runs.end_run(out, "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
         raise
@@ -144,9 +153,10 @@ class Run:
             jax.block_until_ready(self.state.step)
         skipped = int(self.state.optimiser.notfinite_count)
         if skipped > MOST_SKIPPED:
+            clip = "or --train.clip" if self.config.clip > 0 else "or set --train.clip to 10"
             raise UserError(
                 f"training diverged: the last {skipped} steps up to {self.step} had gradients that are not finite; "
-                "lower --train.learning-rate or --train.clip and start again"
+                f"lower --train.learning-rate {clip}, and start again"
             )
 
     def is_due(self) -> bool:
@@ -181,7 +191,7 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        save_state(self.out, self.state, self.preset, self.best)
+        save_state(self.out, self.state, self.preset, self.best, self.pace.elapsed())
 
     def notify(self, metrics: dict[str, Any] | None) -> None:
         """Tell the callbacks."""

@@ -15,8 +15,8 @@ MOST_STEPS = 100
 class Pace:
     """Chooses the length of the next call by the speed of the last ones; results do not depend on it."""
 
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
+    def __init__(self, started: float | None = None) -> None:
+        self.started = time.perf_counter() if started is None else started
         self.calls = self.done = 0
         self.seconds = 0.0
 
@@ -29,7 +29,7 @@ class Pace:
         return self.done / self.seconds if self.seconds > 0 else 0.0
 
     def elapsed(self) -> float:
-        """Seconds since the start, everything counted."""
+        """Seconds since `started`, a reading of time.perf_counter, everything counted."""
         return time.perf_counter() - self.started
 
     @contextmanager

@@ -15,7 +15,7 @@ from sqair.training.files import folder_written_atomically, write_json
 from sqair.training.step import TrainState
 
 STATE, NOTES = "state.safetensors", "state.json"
-FREE = {f"train.{name}" for name in ("steps", "evaluate_every", "validation_sequences", "keep")}
+FREE = {f"train.{name}" for name in ("steps", "evaluate_every", "keep")}
 """What may change when a run is resumed: these touch how long it runs and how it is watched."""
 
 
@@ -26,6 +26,8 @@ class Notes(NamedTuple):
     step: int
     best: float | None
     """The best validation bound so far, in nats per frame."""
+    seconds: float
+    """What the run has taken so far."""
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -33,15 +35,20 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(folder for folder in (run / "checkpoints").glob("[0-9]*") if (folder / NOTES).is_file())
 
 
-def save_state(run: Path, state: TrainState, preset: Preset, best: float | None) -> Path:
-    """Write checkpoints/<step>, all of it or nothing, and delete all but the newest `keep`."""
+def save_state(run: Path, state: TrainState, preset: Preset, best: float | None, seconds: float) -> Path:
+    """Write checkpoints/<step>, all of it or nothing, and delete all but the newest `keep`.
+
+    A complete one is left as it is: a run comes to a step in one way only.
+    """
     step = int(state.step)
     folder = run / "checkpoints" / f"{step:08d}"
-    notes = {"format_version": FORMAT_VERSION, "step": step, "best": best, "preset": to_dict(preset)}
+    if (folder / NOTES).is_file():
+        return folder
+    notes = {"format_version": FORMAT_VERSION, "step": step, "best": best, "seconds": seconds}
     with folder_written_atomically(folder) as part:
         save_model(part, state.model, model_extra(preset, step, None))
         save_tensors(part / STATE, state._replace(model=None))
-        write_json(part / NOTES, notes)
+        write_json(part / NOTES, notes | {"preset": to_dict(preset)})
     for old in checkpoints(run)[: -max(preset.train.keep, 1)]:
         shutil.rmtree(old)
     return folder
@@ -66,15 +73,28 @@ def read_notes(run: Path) -> Notes:
         raise UserError(f"{path} is damaged; delete {found[-1]} to resume from the checkpoint before it") from error
     if version != FORMAT_VERSION:
         raise UserError(f"{path} has format_version {version}, this program reads {FORMAT_VERSION}; update sqair")
-    return Notes(from_dict(Preset, preset), step, best)
+    return Notes(from_dict(Preset, preset), step, best, values.get("seconds", 0.0))
+
+
+def check_resumable(run: Path, preset: Preset) -> Notes:
+    """Refuse to go on with a run under other settings than its own, by their names."""
+    notes = read_notes(run)
+    changed = differences(notes.preset, preset)
+    held = [name for name in changed if name not in FREE]
+    if held:
+        differ = "differs" if len(held) == 1 else "differ"
+        raise UserError(f"cannot resume {run}: {', '.join(held)} {differ} from the run's; leave it, or start a new run")
+    if "train.steps" in changed and preset.train.final_decay > 0:
+        raise UserError(
+            f"cannot resume {run} with other steps than its {notes.preset.train.steps}, by which its learning rate "
+            "falls to 0; start a new run, with --train.final-decay 0 if its steps are to be changed"
+        )
+    return notes
 
 
 def load_state(run: Path, preset: Preset, like: TrainState) -> tuple[TrainState, Notes]:
     """The newest state of a run; `like` gives its structure. A run of another model or recipe is refused."""
-    notes = read_notes(run)
-    changed = [name for name in differences(notes.preset, preset) if name not in FREE]
-    if changed:
-        raise UserError(f"cannot resume {run}: {changed[0]} differs from the run's; leave it, or start anew")
+    notes = check_resumable(run, preset)
     folder = checkpoints(run)[-1]
     model = load_tensors(folder / WEIGHTS, like.model)
     rest = load_tensors(folder / STATE, like._replace(model=None))

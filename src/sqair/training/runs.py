@@ -7,9 +7,11 @@ best/            the model with the best validation bound         config.json, m
 
 import contextlib
 import json
+import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ def choose_folder(
         check_folder(out, resume=resume, overwrite=overwrite)
         return out
     first = Path("runs") / command / name
+    check_writable(first)
     if overwrite:
         return first
     number, folder, before = 1, first, None
@@ -59,13 +62,24 @@ def is_taken(folder: Path) -> bool:
 
 
 def check_folder(folder: Path, *, resume: bool = False, overwrite: bool = False) -> None:
-    """Refuse a folder that a run must not write into."""
-    if folder.exists() and not folder.is_dir():
+    """Refuse a folder that a run must not, or cannot, write into."""
+    if os.path.isfile(folder):  # unlike Path's, it bears names that are none
         raise UsageError(f"{folder} is a file; give a folder with --out")
+    check_writable(folder)
     if resume and not is_taken(folder):
         raise UserError(f"there is no run in {folder} to resume; start it without --resume")
     if is_taken(folder) and not (resume or overwrite):
         raise UsageError(f"{folder} is not empty; continue it with --resume or replace it with --overwrite")
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which nothing could be made, before work is done for it; leaves no trace."""
+    try:
+        present = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=present):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror or error}; choose another --out") from error
 
 
 def clear_folder(folder: Path) -> None:
