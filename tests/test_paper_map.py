@@ -37,6 +37,47 @@ EQUATIONS = {
 """The paper's labels; the sixth equation has none."""
 ALGORITHMS = {1: ("air_decoding", 6), 2: ("sqair_prop", 16), 3: ("sqair_disc", 13)}
 """Labels and numbers of lines."""
+SYMBOLS = [
+    "x_t",
+    "z_t^what, z_t^where, z_t^pres",
+    "z_t^i",
+    "P_t (set), z_t^{P_t}",
+    "D_t (set), z_t^{D_t}",
+    "O_t",
+    "P_t, D_t (numbers)",
+    "n",
+    "N",
+    "T, t",
+    "h^T",
+    "h^R",
+    "h^D",
+    "h_{t-1} of p^P",
+    "omega^R, omega^T, omega^D",
+    "R^T, R^R, R^D",
+    "j",
+    "f^1",
+    "ĝ, g",
+    "ê_t^i, e_t^i",
+    "e_t",
+    "l_t",
+    "h^enc, h^glimpse",
+    "h^dec",
+    "f^dec",
+    "y^att, y_t",
+    "ST, ST^-1",
+    "sigma_x",
+    "theta of Geom",
+    "p_theta(P_t)",
+    "f_theta (eq. 10)",
+    "f_phi (eq. 13)",
+    "delta_1(z_{t-1}^pres)",
+    "q^P, q^D",
+    "p^P, p^D",
+    "K",
+    "w_k",
+    "theta, phi",
+]
+"""What the paper calls by a letter: all of it, in the order of the page."""
 
 
 def homes(kind: str) -> list[tuple[int, str, Path]]:
@@ -133,6 +174,10 @@ def test_every_algorithm_has_one_home_and_all_its_lines(number: int) -> None:
         first, _, last = row[0].partition("-")
         lines += range(int(first), int(last or first) + 1)
     assert lines == list(range(1, count + 1))
+
+
+def test_every_symbol_is_there() -> None:
+    assert [row[0] for row in rows(section("Symbols"))] == SYMBOLS
 
 
 def test_links_lead_somewhere() -> None:
