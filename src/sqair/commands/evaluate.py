@@ -35,8 +35,7 @@ class Evaluate(Command):
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A shipped model, a model's folder, or the folder of a run."""
     data: Annotated[str | None, optional("D", "what the model was trained on")] = None
-    """A data set, of which the test split is used, or a .npz file of sequences: all of it, or only the tenth that was
-    held out if the model was trained on it."""
+    """A data set, of which the test split is used, or a .npz file; of one trained on, the tenth that was held out."""
     digits: Annotated[str | None, optional("STR", "those the model was trained on")] = None
     """mnist, strokes, or a folder with the four MNIST files."""
     sequences: Annotated[int | None, optional("INT", "1000, or as many as there are")] = None

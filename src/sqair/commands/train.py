@@ -45,7 +45,7 @@ class Train(Command):
       sqair-pedestrians               the same, for your own --data FILE.npz
       tiny                            small frames, for a CPU
 
-    With --data FILE.npz the size, length and colour of frames are the file's.
+    With --data FILE.npz the size and the colour of frames are the file's, and so is the length where it is shorter.
 
     examples:
       sqair train tiny --steps 1000 --out runs/train/mine
@@ -68,14 +68,13 @@ class Train(Command):
     recipe: Recipe = "fast"
     """How to train: ours, or the paper's own schedule. It changes settings train.* only."""
     switches: Switches = "ours"
-    """The model where it is open to choice: as measured best by us, as the paper says, or as the authors' program."""
+    """Choices within the model: our defaults, what the paper states, or what the authors' program does."""
     seed: Annotated[int | None, optional("INT", "0")] = None
     """Short for --train.seed."""
     out: Annotated[str | None, optional("DIR", "runs/train/PRESET")] = None
     """Folder for results."""
     resume: Annotated[Flag, optional("")] = False
-    """Continue the run in --out, or the newest one of PRESET, with its own settings; with --out, PRESET may be left
-    out."""
+    """Continue the run in --out, or else the newest of PRESET, with the run's own settings."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
