@@ -20,9 +20,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from benchmarks.record import write_record
-from sqair.config import Preset, from_dict, preset, to_dict
+from sqair.config import Preset, preset
 from sqair.data import Source, open_data
 from sqair.evaluation.evaluate import evaluate
+from sqair.settings import from_dict, to_dict
 from sqair.training.checkpoint import save_model
 from sqair.training.step import TrainState, first_state, seed_keys, train_step
 

@@ -1,5 +1,6 @@
 """Set-up shared by all tests. It must not import sqair: the jaxtyping plugin works on the first import of it."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,17 @@ COMMON = {"deadline": None, "max_examples": 30, "suppress_health_check": [Health
 settings.register_profile("local", **COMMON)
 settings.register_profile("same", derandomize=True, database=None, **COMMON)
 settings.load_profile("same" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def release_programs() -> Iterator[None]:
+    """Forget what a file compiled. Every program holds memory mappings, and a process may have only 65,530 of them.
+
+    Without this a worker ends with tens of thousands, and one that gets too many files dies in the compiler.
+    """
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture

@@ -18,20 +18,16 @@ from sqair.config import (
     PAPER_RECIPE,
     PAPER_SWITCHES,
     PRESETS,
-    RANGES,
     ConvConfig,
     DataConfig,
     ModelConfig,
     Preset,
     TrainConfig,
     UserError,
-    check,
-    differences,
-    from_dict,
     nearest,
     preset,
-    to_dict,
 )
+from sqair.settings import RANGES, check, differences, from_dict, to_dict
 
 
 def values_of(hint):

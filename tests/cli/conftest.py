@@ -74,8 +74,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import jax
     import numpy as np
 
-    from sqair.config import DataConfig, ModelConfig, to_dict
+    from sqair.config import DataConfig, ModelConfig
     from sqair.data import Sequences, save_sequences
+    from sqair.settings import to_dict
     from sqair.training.checkpoint import build, save_model
 
     folder = tmp_path_factory.mktemp("models")

@@ -14,7 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import tyro
 
-from sqair.config import RANGES, UsageError, UserError, to_dict
+from sqair.config import UsageError, UserError
+from sqair.settings import RANGES, to_dict
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Command")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from sqair.commands.common import Command, choose_device, finish, optional, refuse_taken, replaced
-from sqair.config import DataConfig, UsageError, check
+from sqair.config import DataConfig, UsageError
+from sqair.settings import check
 
 if TYPE_CHECKING:
     from sqair.data import Sequences

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 
 from sqair.commands.common import Command, Flag, choose_device, finish, name_of, optional, replaced
-from sqair.config import DataConfig, UserError, check, from_dict
+from sqair.config import DataConfig, UserError
+from sqair.settings import check, from_dict
 
 if TYPE_CHECKING:
     from sqair.data import Source

@@ -26,8 +26,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray, UInt8
 from numpy import ndarray
 
-from sqair.config import DataConfig, UserError, check, nearest
+from sqair.config import DataConfig, UserError, nearest
 from sqair.data.digits import Digits
+from sqair.settings import check
 
 MOTIONS = ("moving-mnist", "moving-mnist-free", "moving-mnist-in-out")
 LAYOUTS = 24

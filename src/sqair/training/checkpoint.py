@@ -21,9 +21,10 @@ from numpy import ndarray
 
 import sqair
 from sqair.baselines.air import AIR
-from sqair.config import FORMAT_VERSION, ModelConfig, UserError, check, from_dict, nearest, to_dict
+from sqair.config import FORMAT_VERSION, ModelConfig, UserError, nearest
 from sqair.data.files import written_atomically
 from sqair.model import SQAIR, SequenceModel
+from sqair.settings import check, from_dict, to_dict
 from sqair.training.files import write_json
 
 T = TypeVar("T")

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sqair.config import Preset, TrainConfig, UserError, check
+from sqair.config import Preset, TrainConfig, UserError
 from sqair.data import Source, open_data
 from sqair.model import SequenceModel
 from sqair.objective import check_objective
+from sqair.settings import check
 from sqair.training import runs
 from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
 from sqair.training.console import Display

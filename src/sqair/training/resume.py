@@ -9,7 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqair.config import FORMAT_VERSION, Preset, UserError, differences, from_dict, to_dict
+from sqair.config import FORMAT_VERSION, Preset, UserError
+from sqair.settings import differences, from_dict, to_dict
 from sqair.training.checkpoint import WEIGHTS, load_tensors, save_model, save_tensors
 from sqair.training.files import folder_written_atomically, write_json
 from sqair.training.step import TrainState

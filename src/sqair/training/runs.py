@@ -19,7 +19,8 @@ from typing import Any
 import jax
 
 import sqair
-from sqair.config import Preset, UsageError, UserError, to_dict
+from sqair.config import Preset, UsageError, UserError
+from sqair.settings import to_dict
 from sqair.training.checkpoint import CONFIG, WEIGHTS
 from sqair.training.files import finite, write_json, write_text
 
