@@ -46,7 +46,7 @@ lint: $(READY)  ## format, lint, import contract, types
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(READY)  ## measure the time of a training step on this machine
-	$(BIN)/python -m benchmarks.step_time --preset tiny --batch 8 32
+	$(BIN)/sqair bench --quick
 
 browser: $(READY)  ## tests of the pages in a browser
 	@if [ -d tests/browser ]; then $(BIN)/python -m pytest tests/browser; else echo "no browser tests yet"; fi

@@ -1,70 +1,53 @@
-"""Time of one train step: `python -m benchmarks.step_time [--preset sqair-mlp] [--batch 32 256] [--record NAME]`.
+"""Time of one train step, as a record: `python -m benchmarks.step_time --batch 32 256 best --grow --record NAME`.
 
-Absolute times mean something on a GPU only; on two shared cores compare ratios within one run. The step is the one
-that training runs: data made on the device, the whole sequence, gradient and update, at the curriculum's full length.
+Measures what `sqair bench` does, by the same functions. Absolute times mean something on a GPU only; on two shared
+cores compare ratios within one run.
 """
 
 import argparse
 import dataclasses
-import time
-
-import jax
-import jax.numpy as jnp
+import json
+from pathlib import Path
 
 from benchmarks.record import write_record
-from sqair.config import Preset, preset
-from sqair.data import open_data
-from sqair.training.step import first_state, seed_keys, train_steps
-
-
-def step_time(setting: Preset, steps: int, repeats: int) -> dict[str, float]:
-    """Seconds until the first call returned, and the median milliseconds of a step after it."""
-    source = open_data(setting.data, "train")
-    keys = seed_keys(0)
-    state = first_state(setting, keys.weights)
-    begin = time.perf_counter()
-    state = jax.block_until_ready(train_steps(state, source, keys.steps, setting.train, jnp.array(1)))
-    first = time.perf_counter() - begin
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        state = jax.block_until_ready(train_steps(state, source, keys.steps, setting.train, jnp.array(steps)))
-        times.append((time.perf_counter() - begin) / steps)
-    middle = sorted(times)[len(times) // 2]
-    batch = setting.train.batch
-    return {
-        "batch": batch,
-        "first_call_s": round(first, 2),
-        "ms_per_step": round(1000 * middle, 2),
-        "ms_per_step_all": [round(1000 * value, 2) for value in times],
-        "sequences_per_s": round(batch / middle, 1),
-    }
+from sqair.commands.bench import BEST, compiled_afresh
+from sqair.config import preset
+from sqair.evaluation.timing import FIRST_BATCH, FULL, QUICK, time_batches, time_growth
 
 
 def main() -> None:
-    """Measure each batch size and print a table."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", default="sqair-mlp")
-    parser.add_argument("--batch", type=int, nargs="+", default=[32])
-    parser.add_argument("--particles", type=int, default=5)
+    parser.add_argument("--batch", nargs="+", default=["32", "256", BEST], help="numbers, or the word best")
+    parser.add_argument("--grow", action="store_true", help="also time other numbers of slots, frames and particles")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--digits", default="strokes")
-    parser.add_argument("--steps", type=int, default=2, help="steps per timed call")
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
+    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
     arguments = parser.parse_args()
-    chosen = preset(arguments.preset)
-    rows = []
-    print("batch  first call, s  ms/step  sequences/s")
-    for batch in arguments.batch:
-        data = dataclasses.replace(chosen.data, digits=arguments.digits)
-        train = dataclasses.replace(
-            chosen.train, batch=batch, particles=arguments.particles, first_length=chosen.data.length
-        )
-        row = step_time(Preset(chosen.model, data, train), arguments.steps, arguments.repeats)
-        rows.append(row)
-        print(f"{batch:5d}  {row['first_call_s']:13.1f}  {row['ms_per_step']:7.1f}  {row['sequences_per_s']:11.0f}")
+    chosen, effort = preset(arguments.preset), QUICK if arguments.quick else FULL
+    chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, digits=arguments.digits))
+    batches = [int(word) for word in arguments.batch if word != BEST]
+    results = {
+        "kind": "speed",
+        "preset": arguments.preset,
+        "digits": "mnist" if Path(arguments.digits).is_dir() else arguments.digits,
+        **{"slots": chosen.model.max_objects, "frames": chosen.data.length, "particles": chosen.train.particles},
+        "seeds": [chosen.train.seed],
+    }
+    with compiled_afresh():
+        results |= time_batches(chosen, batches, BEST in arguments.batch, effort, print)
+        for row in results["rows"]:
+            print(json.dumps(row), flush=True)
+        if arguments.record:  # already now, since growth takes long
+            write_record(arguments.record, results, arguments.folder)
+        if arguments.grow:
+            smallest = min(batches, default=FIRST_BATCH)
+            results["growth"] = time_growth(chosen, smallest, effort, print, ends_only=arguments.quick)
+            print(json.dumps(results["growth"]), flush=True)
     if arguments.record:
-        print("Record saved to", write_record(arguments.record, {"preset": arguments.preset, "rows": rows}))
+        print("Record saved to", write_record(arguments.record, results, arguments.folder))
 
 
 if __name__ == "__main__":

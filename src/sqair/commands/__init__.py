@@ -3,6 +3,7 @@
 Importing them costs nothing: jax and everything that imports it are imported inside `run`.
 """
 
+from sqair.commands.bench import Bench
 from sqair.commands.common import Command, Common
 from sqair.commands.data import Data
 from sqair.commands.demo import Demo
@@ -10,4 +11,4 @@ from sqair.commands.evaluate import Evaluate
 from sqair.commands.sample import Sample
 from sqair.commands.train import Train
 
-__all__ = ["Command", "Common", "Data", "Demo", "Evaluate", "Sample", "Train"]
+__all__ = ["Bench", "Command", "Common", "Data", "Demo", "Evaluate", "Sample", "Train"]
