@@ -7,7 +7,7 @@ field's comment says so.
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 FORMAT_VERSION = 1
@@ -41,11 +41,27 @@ class ConvConfig:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Sizes, priors and switches of SQAIR and AIR."""
+class VRNNConfig:
+    """Sizes of VRNN (App. D.3), which has no objects; H = H' = J is the width. All filters are 3x3."""
 
-    kind: Literal["sqair", "air"] = "sqair"
-    """SQAIR, or AIR, which sees every frame by itself."""
+    latent_size: int = 165
+    """Length of z_t: all that three objects can have."""
+    layers: int = 3
+    """L, hidden layers of every fully connected network."""
+    features: tuple[int, ...] = (32, 32, 32, 64, 64, 64)
+    """Feature maps of the CNN that sees a frame; the transposed CNN that draws one mirrors it."""
+    strides: tuple[int, ...] = (1, 2, 1, 2, 1, 2)
+    """Strides of its layers."""
+    decoder_maps: int = 32
+    """Feature maps that the transposed CNN begins with."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes, priors and switches of SQAIR, AIR and VRNN."""
+
+    kind: Literal["sqair", "air", "vrnn"] = "sqair"
+    """SQAIR; AIR, which sees every frame by itself; or VRNN, which knows no objects."""
     image: tuple[int, int] = (50, 50)
     """Height and width of a frame in pixels."""
     channels: Literal[1, 3] = 1
@@ -59,9 +75,11 @@ class ModelConfig:
     width: int = 256
     """Units of every fully connected layer and RNN."""
     networks: Literal["mlp", "conv"] = "mlp"
-    """Encoders and decoder: fully connected, or convolutional as the settings conv.* say."""
+    """Encoders and decoder: fully connected, or convolutional as the settings conv.*, for VRNN vrnn.*, say."""
     conv: ConvConfig = field(default_factory=ConvConfig)
     """Layers of the convolutional networks."""
+    vrnn: VRNNConfig = field(default_factory=VRNNConfig)
+    """Sizes of VRNN; the other kinds do not use them."""
     output_std: float = 0.3
     """Standard deviation of the Gaussian likelihood."""
 
@@ -182,6 +200,14 @@ class TrainConfig:
     """Held-out sequences of a validation."""
     keep: int = 2
     """Checkpoints kept besides the best."""
+    members: int = 1
+    """Models trained side by side, with the seeds seed, seed + 1, ..."""
+    sweep: tuple[str, ...] = ()
+    """Settings trained side by side, each as FIELD=V1,V2,...: their product, times the members."""
+    patience: int = 0
+    """Evaluations without a new best after which training stops early; 0 for never."""
+    restart_collapsed: bool = False
+    """Replace a member that the alarm finds collapsed: early afresh, later by a copy of the best healthy one."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +236,12 @@ PAPER_RECIPE = TrainConfig(
     evaluate_every=10_000,
 )
 """App. D.1; the last learning rate is 1.11e-6, a third as in the authors' program, where the paper prints 1e-6."""
+
+PAPER_VRNN_RECIPE = replace(PAPER_RECIPE, bound="fivo", decay=(), first_length=10)
+"""App. D.3: FIVO, one learning rate, no curriculum. The paper trains until the bound no longer rises."""
+
+VRNN_TRAINING = TrainConfig(bound="fivo", first_length=10, discovery_dropout=0.0, discovery_cost=0.0)
+"""Ours for VRNN: FIVO on whole sequences; there is no discovery to restrain."""
 
 AUTHORS_SWITCHES: dict[str, Any] = {
     "shift_limit": 1.0,
@@ -241,6 +273,32 @@ PRESETS: dict[str, Preset] = {
     "sqair-mlp": Preset(),
     "sqair-conv": Preset(model=ModelConfig(networks="conv", width=128)),
     "air-mlp": Preset(model=ModelConfig(kind="air"), train=TrainConfig(first_length=10, discovery_dropout=0.0)),
+    "vrnn-mlp-small": Preset(ModelConfig(kind="vrnn", width=128, vrnn=VRNNConfig(layers=2)), train=VRNN_TRAINING),
+    "vrnn-mlp": Preset(ModelConfig(kind="vrnn", width=256), train=VRNN_TRAINING),
+    "vrnn-mlp-large": Preset(ModelConfig(kind="vrnn", width=512, vrnn=VRNNConfig(layers=4)), train=VRNN_TRAINING),
+    "vrnn-conv-small": Preset(
+        ModelConfig(
+            kind="vrnn",
+            networks="conv",
+            width=128,
+            vrnn=VRNNConfig(layers=1, features=(32, 32, 64, 64), strides=(2, 2, 2, 2)),
+        ),
+        train=VRNN_TRAINING,
+    ),
+    "vrnn-conv": Preset(
+        ModelConfig(kind="vrnn", networks="conv", width=256, vrnn=VRNNConfig(layers=1)), train=VRNN_TRAINING
+    ),
+    "vrnn-conv-large": Preset(
+        ModelConfig(
+            kind="vrnn",
+            networks="conv",
+            width=512,
+            vrnn=VRNNConfig(
+                layers=1, features=(32, 32, 32, 64, 64, 64, 64, 64, 64), strides=(1, 2, 1, 2, 1, 2, 1, 1, 1)
+            ),
+        ),
+        train=VRNN_TRAINING,
+    ),
     "sqair-pedestrians": Preset(
         model=ModelConfig(
             image=(64, 64),

@@ -31,13 +31,13 @@ class Range(NamedTuple):
 RANGES: dict[str, Range] = {
     name: allowed
     for allowed, names in {
-        Range(0): "speed warm_up decay clip discovery_cost discovery_cost_steps rediscovery_cost",
+        Range(0): "speed warm_up decay clip discovery_cost discovery_cost_steps rediscovery_cost patience",
         Range(0, above=True): "output_std scale_limits shift_limit where_prior_std min_std digit_scale learning_rate",
         Range(0, 1): "final_decay discovery_dropout",
         Range(0, 2**32 - 1): "seed",
-        Range(1): "max_objects what_size width features strides decoder_hidden decoder_maps decoder_features "
-        "decoder_strides length max_digits steps batch particles first_length stage evaluate_every "
-        "validation_sequences keep",
+        Range(1): "max_objects what_size width latent_size layers features strides decoder_hidden decoder_maps "
+        "decoder_features decoder_strides length max_digits steps batch particles first_length stage evaluate_every "
+        "validation_sequences keep members",
         Range(2): "image glimpse size",
     }.items()
     for name in names.split()
@@ -65,9 +65,15 @@ def _check_model(config: ModelConfig, where: str) -> None:
         raise UserError(f"{where}scale_limits must be a smaller and a larger number, not {config.scale_limits}")
     if min(config.where_prior_std) <= config.min_std:
         raise UserError(f"{where}where_prior_std must be more than {where}min_std, which is {config.min_std}")
-    for kind in ("", "decoder_"):
-        if not 0 < len(getattr(config.conv, kind + "features")) == len(getattr(config.conv, kind + "strides")):
-            raise UserError(f"{where}conv.{kind}features and {where}conv.{kind}strides need one number per layer")
+    conv, vrnn = config.conv, config.vrnn
+    layers = {
+        "conv.": (conv.features, conv.strides),
+        "conv.decoder_": (conv.decoder_features, conv.decoder_strides),
+        "vrnn.": (vrnn.features, vrnn.strides),
+    }
+    for kind, (features, strides) in layers.items():
+        if not 0 < len(features) == len(strides):
+            raise UserError(f"{where}{kind}features and {where}{kind}strides need one number per layer")
 
 
 def to_dict(config: Any) -> dict[str, Any]:

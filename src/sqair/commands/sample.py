@@ -8,6 +8,8 @@ from sqair.commands.common import Command, choose_device, finish, name_of, optio
 from sqair.config import UserError
 
 if TYPE_CHECKING:
+    from numpy import ndarray
+
     from sqair.commands.scenes import Scene
 
 IN_VIDEO = 4
@@ -18,7 +20,8 @@ IN_VIDEO = 4
 class Sample(Command):
     """Dream sequences from a model's prior, births and deaths included.
 
-    Writes samples.png, samples.mp4 (of the first 4 sequences) and samples.npz (frames, boxes, ids, counts).
+    Writes samples.png, samples.mp4 (of the first 4 sequences) and samples.npz (frames; boxes, ids and counts too
+    if the model has objects).
 
     examples:
       sqair sample --model sqair-strokes
@@ -44,32 +47,41 @@ class Sample(Command):
             raise UserError(f"--frames and --count must be at least 1, not {self.frames} and {self.count}")
         choose_device(self.common)
         import jax
+        import numpy as np
 
-        from sqair.commands.scenes import dream, load_objects, scene
+        from sqair.baselines.air import AIR
+        from sqair.commands.scenes import dream, scene
+        from sqair.model import SQAIR
+        from sqair.training.checkpoint import load_model
         from sqair.training.runs import choose_folder
 
         out = Path(self.out) if self.out is not None else None
         folder = choose_folder(self.NAME, name_of(self.model), out, overwrite=self.common.overwrite)
-        model = load_objects(self.model)
+        model = load_model(self.model)
         info = dream(model, jax.random.key(self.seed), self.count, self.frames)
-        scenes = [scene(model, jax.tree.map(lambda leaf, i=i: leaf[i], info)) for i in range(self.count)]
-        write(folder, scenes)
+        scenes = []
+        if isinstance(model, SQAIR | AIR):
+            scenes = [scene(model, jax.tree.map(lambda leaf, i=i: leaf[i], info)) for i in range(self.count)]
+        write(folder, np.asarray(info.canvas), scenes)
         if self.count > IN_VIDEO:
             self.common.say(f"samples.mp4 shows the first {IN_VIDEO} of {self.count} sequences")
         finish(folder)
 
 
-def write(folder: Path, scenes: "list[Scene]") -> None:
-    """The three files."""
+def write(folder: Path, canvases: "ndarray", scenes: "list[Scene]") -> None:
+    """The three files, from canvases (S, T, Y, X, C) and the scenes on them; none if the model has no objects."""
     import numpy as np
 
     from sqair.data import Sequences, save_sequences
     from sqair.figures import Row, strip, video
 
-    rows = [Row(str(i + 1), scene.canvas, scene.boxes, scene.ids) for i, scene in enumerate(scenes)]
-    frames = np.clip(np.stack([scene.canvas for scene in scenes]), 0.0, 1.0)
+    rows = [Row(str(i + 1), canvas) for i, canvas in enumerate(canvases)]
+    truth = {}
+    if scenes:
+        rows = [row._replace(boxes=scene.boxes, ids=scene.ids) for row, scene in zip(rows, scenes, strict=True)]
+        truth = {name: np.stack([getattr(scene, name) for scene in scenes]) for name in ("counts", "boxes", "ids")}
+    frames = np.clip(canvases, 0.0, 1.0)
     frames = frames[..., 0] if frames.shape[-1] == 1 else frames
-    counts, boxes, ids = (np.stack([getattr(s, name) for s in scenes]) for name in ("counts", "boxes", "ids"))
-    save_sequences(folder / "samples.npz", Sequences(frames, counts, boxes, ids))
+    save_sequences(folder / "samples.npz", Sequences(frames, **truth))
     strip(folder / "samples.png", rows)
     video(folder / "samples.mp4", rows[:IN_VIDEO])

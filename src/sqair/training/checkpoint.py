@@ -21,6 +21,7 @@ from numpy import ndarray
 
 import sqair
 from sqair.baselines.air import AIR
+from sqair.baselines.vrnn import VRNN
 from sqair.config import FORMAT_VERSION, ModelConfig, UserError, nearest
 from sqair.data.files import written_atomically
 from sqair.model import SQAIR, SequenceModel
@@ -35,7 +36,8 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 @eqx.filter_jit
 def build(config: ModelConfig, key: PRNGKeyArray) -> SequenceModel:
     """A new model of the kind that `config` names, with random weights. Compiled: op by op it takes twice as long."""
-    model = AIR(config, key=key) if config.kind == "air" else SQAIR(config, key=key)
+    kind = VRNN if config.kind == "vrnn" else AIR if config.kind == "air" else SQAIR
+    model = kind(config, key=key)
     # Numbers given in Python are weakly typed; loaded ones are not, and would make jax compile every program anew.
     return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype) if eqx.is_array(leaf) else leaf, model)
 
