@@ -1,0 +1,289 @@
+"""The collapse alarm: it names how a training fails, from the frames and the model alone; it sees no labels.
+
+`look` finds facts of some held-out frames once; `measure` takes a sample of a model's posterior on the same frames;
+`name_failure` compares the two. A single answer may be a passing state of a healthy training: act on the same answer
+twice in a row.
+
+Axes: S sequences, T frames, N slots, Y, X, C frame, F frames of all sequences.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from numpy import ndarray
+
+from sqair.baselines.air import AIR
+from sqair.image import as_frames
+from sqair.model import SQAIR, Info
+from sqair.objects import Objects
+
+FAILURES = {
+    "divergence": "the bound fell apart; lower --train.learning-rate",
+    "none used": "no objects although frames are not empty; lower --train.discovery-cost or --train.learning-rate",
+    "re-detection": "objects are found anew in every frame, not propagated; raise --train.discovery-dropout and "
+    "--train.stage, and start with --train.first-length 3 or less",
+    "all slots used": "slots are filled whether or not there is something; raise --train.discovery-cost",
+    "ghosts": "objects that explain nothing in their whole life; raise --train.discovery-cost, and see that "
+    "--model.where-prior-mean lies inside the frame",
+    "merged": "one object explains things that are apart; lower --train.discovery-cost",
+}
+"""The failures in the order in which they are looked for, and what to do about each."""
+
+INK = 0.2
+"""Pixels brighter than this share of the brightest are ink."""
+JOIN, APART = 1, 1
+"""Blobs are joined where widening them by JOIN pixels makes them touch. They are clearly apart where widening them by
+APART more makes no difference."""
+SPECK = 0.2
+"""A blob with less than this share of the usual energy is neither counted nor overlooked: its frame is no evidence."""
+
+SKIPPED = 10
+"""Non-finite steps in a row that are a divergence."""
+FALL = 0.5
+"""Divergence: the bound is this much below its best, as a share of what the ink is worth."""
+BELOW_EMPTY = 1.0
+"""Divergence: the bound is this much below that of an empty canvas, as a share of what the ink is worth."""
+NONE = 0.15
+"""None used: objects per frame with ink, at most."""
+ANEW = 0.5
+"""Re-detection: share of the objects in later frames that are new, at least."""
+FULL = 0.9
+"""All slots used: share of slots filled where fewer things can be seen, at least."""
+NOTHING = 0.05
+"""A ghost explains less than this share of what a single thing is worth, in each frame of its life."""
+HAUNTED = 0.6
+"""Ghosts: share of objects that are ghosts, at least."""
+FOUND = 0.6
+"""Merged: objects per frame with a single thing, at least; with fewer, the model has not yet learned to see."""
+EXTRA = 0.35
+"""Merged: how many more objects there are in frames with two things or more, at most."""
+SEEN = 0.15
+"""Merged: share of the ink in frames with a single thing that is explained, at least."""
+BOTH = 0.6
+"""Merged: the share explained in frames with several things is at least so much of that: the one object takes both."""
+
+
+class Scene(NamedTuple):
+    """What frames show, found without a model."""
+
+    inked: Bool[ndarray, "S T"]
+    """Frames that are not empty."""
+    energy: Float[ndarray, "S T"]
+    """Sum of squares: twice the variance of the likelihood times what a perfect canvas gains on an empty one."""
+    blobs: Int[ndarray, "S T"]
+    """How many separate things can be seen."""
+    clear: Bool[ndarray, "S T"]
+    """Frames in which that number is sure: blobs are clearly apart and none is a speck. Touching things are one blob;
+    as a rule they touched in few frames, so averages over the others stand."""
+
+
+def look(frames: Shaped[Array | ndarray, "S T Y X"] | Shaped[Array | ndarray, "S T Y X C"]) -> Scene:
+    """The facts of frames; done once, on the host."""
+    grey = np.asarray(frames, np.float32)
+    energy = np.square(grey).reshape(*grey.shape[:2], -1).sum(-1)
+    grey = grey if grey.ndim == 4 else grey.max(-1)
+    mask = grey > INK * max(float(grey.max()), 1e-6)
+    flat = mask.reshape(-1, *mask.shape[2:])
+    sizes = blob_sizes(flat, np.square(grey).reshape(flat.shape), JOIN)
+    usual = np.median(sizes[sizes > 0]) if sizes.any() else 1.0
+    blobs = (sizes >= SPECK * usual).sum(1)
+    wide = blob_sizes(flat, np.square(grey).reshape(flat.shape), JOIN + APART)
+    clear = ((sizes > 0).sum(1) == blobs) & ((wide > 0).sum(1) == blobs)
+    shape = mask.shape[:2]
+    return Scene(np.any(mask, (2, 3)), energy, blobs.reshape(shape), clear.reshape(shape))
+
+
+def blob_sizes(mask: Bool[ndarray, "F Y X"], weight: Float[ndarray, "F Y X"], width: int) -> Float[ndarray, "F blobs"]:
+    """The weight of each blob of the mask, after widening it by `width` pixels; rows are filled up with zeros."""
+    wide = mask
+    for _ in range(width):
+        wide = around(wide)
+    labels = label(wide)[mask]
+    names, index = np.unique(labels, return_inverse=True)
+    totals = np.bincount(index, weight[mask], len(names))
+    frame = (names - 1) // math.prod(mask.shape[1:])
+    rank = np.arange(len(names)) - np.searchsorted(frame, frame)
+    sizes = np.zeros((len(mask), int(rank.max(initial=0)) + 1))
+    sizes[frame, rank] = totals
+    return sizes
+
+
+def label(mask: Bool[ndarray, "F Y X"]) -> Int[ndarray, "F Y X"]:
+    """A number for each blob, equal on all of it: one more than the largest index of its pixels. 0 elsewhere."""
+    labels = np.where(mask, np.arange(1, mask.size + 1).reshape(mask.shape), 0)
+    while True:
+        larger = np.where(mask, around(labels), 0)
+        # A label names a pixel of the same blob; taking over that pixel's label lets labels travel far in few rounds.
+        larger = np.where(mask, larger.reshape(-1)[larger - 1], 0)
+        if (larger == labels).all():
+            return labels
+        labels = larger
+
+
+def around(values: Shaped[ndarray, "F Y X"]) -> Shaped[ndarray, "F Y X"]:
+    """The largest of each pixel and its eight neighbours."""
+    padded = np.pad(values, ((0, 0), (1, 1), (0, 0)))
+    rows = np.maximum(np.maximum(padded[:, :-2], padded[:, 1:-1]), padded[:, 2:])
+    padded = np.pad(rows, ((0, 0), (0, 0), (1, 1)))
+    return np.maximum(np.maximum(padded[:, :, :-2], padded[:, :, 1:-1]), padded[:, :, 2:])
+
+
+class Signals(NamedTuple):
+    """What one sample of the posterior says about each frame; log-likelihoods are in nats."""
+
+    independent: Bool[Array | ndarray, ""]
+    """Whether the model sees every frame by itself, as AIR does."""
+    present: Float[Array | ndarray, "S T N"]
+    identity: Int[Array | ndarray, "S T N"]
+    """As in Objects."""
+    discovered: Float[Array | ndarray, "S T"]
+    explained: Float[Array | ndarray, "S T N"]
+    """How much the log-likelihood falls when the object is left out; 0 where absent."""
+    likelihood: Float[Array | ndarray, "S T"]
+    """log p(x_t | z_t)."""
+    empty: Float[Array | ndarray, "S T"]
+    """The same for an empty canvas ..."""
+    perfect: Float[Array | ndarray, "S T"]
+    """... and for a perfect one."""
+
+
+def measure(
+    model: SQAIR | AIR, key: PRNGKeyArray, frames: Float[Array, "S T Y X"] | Float[Array, "S T Y X C"]
+) -> Signals:
+    """One sample per sequence, without training's restraint. It can be compiled, and vmapped over models."""
+
+    def frame(x: Float[Array, "Y X C"], info: Info) -> tuple[Array, Array, Array]:
+        nothing = model.image.log_prob(x, jnp.zeros_like(x))
+        return _explained(model, x, info), nothing, model.image.log_prob(x, x)
+
+    def sequence(key: PRNGKeyArray, frames: Float[Array, "T Y X C"]) -> Signals:
+        info = model.observe(key, frames)[1]
+        explained, empty, perfect = jax.vmap(frame)(frames, info)
+        objects, independent = info.objects, jnp.array(model.frames_are_independent)
+        measured = (info.discovered, explained, info.log_likelihood, empty, perfect)
+        return Signals(independent, objects.pres, objects.identity, *measured)
+
+    keys = jax.random.split(key, frames.shape[0])
+    signals = jax.vmap(sequence)(keys, jax.vmap(as_frames)(frames))
+    return signals._replace(independent=jnp.array(model.frames_are_independent))
+
+
+def _explained(model: SQAIR | AIR, x: Float[Array, "Y X C"], info: Info) -> Float[Array, " N"]:
+    """What each object of a frame adds to its log-likelihood."""
+
+    def without(slot: Int[Array, ""]) -> Float[Array, ""]:
+        others = jnp.where(jnp.arange(info.objects.pres.shape[0]) == slot, 0.0, info.objects.pres)
+        rest = Objects(info.objects.what, info.objects.where, others, info.objects.identity)
+        return model.image.log_prob(x, model.image.canvas(rest))
+
+    losses = info.log_likelihood - jax.vmap(without)(jnp.arange(info.objects.pres.shape[0]))
+    return jnp.where(info.objects.pres > 0, losses, 0.0)
+
+
+class Evidence(NamedTuple):
+    """The few numbers that the rules compare."""
+
+    ink: float
+    """What the ink of an average frame is worth in nats."""
+    empty: float
+    """The log-likelihood of an empty canvas, nats per frame."""
+    objects: float
+    """Objects per frame with ink; infinite where no frame has any."""
+    anew: float
+    """Share of the objects in later frames that are new."""
+    filled: float
+    """Share of slots filled in frames that clearly show fewer things than slots; 0 where there are none."""
+    ghosts: float
+    """Share of objects that are ghosts."""
+    single: float
+    """Objects per frame that clearly shows one thing; 0 where there is none."""
+    several: float
+    """Objects per frame that clearly shows more; infinite where there is none."""
+    single_explained: float
+    """Share of the ink of the former frames, in nats, that is explained; 0 where there is none ..."""
+    several_explained: float
+    """... and of the latter."""
+
+
+def weigh(signals: Signals, scene: Scene, slots: int, length: int | None = None) -> Evidence:
+    """The evidence of the first `length` frames, of all by default."""
+    shape = np.shape(signals.discovered)  # for AIR the frames of the scene may have been taken as S T sequences of one
+    scene = Scene(*(values.reshape(shape)[:, :length] for values in scene))
+    signals = Signals(*(np.asarray(values)[:, :length] if np.ndim(values) else values for values in signals))
+    objects = signals.present.sum(-1)
+    worth = signals.perfect - signals.empty
+    one, more = scene.clear & (scene.blobs == 1), scene.clear & (scene.blobs > 1)
+    room = scene.clear & (scene.blobs < slots)
+    gain = signals.likelihood - signals.empty
+    return Evidence(
+        ink=float(worth.mean()),
+        empty=float(signals.empty.mean()),
+        objects=_mean(objects[scene.inked], math.inf),
+        anew=float(signals.discovered[:, 1:].sum() / max(objects[:, 1:].sum(), 1)),
+        filled=_mean(objects[room], 0.0) / slots,
+        ghosts=_ghosts(signals, NOTHING * _mean(worth[one], float(worth.mean()))),
+        single=_mean(objects[one], 0.0),
+        several=_mean(objects[more], math.inf),
+        single_explained=float(gain[one].sum() / max(worth[one].sum(), 1e-6)),
+        several_explained=float(gain[more].sum() / max(worth[more].sum(), 1e-6)),
+    )
+
+
+def _mean(values: Shaped[Array | ndarray, " _"], otherwise: float) -> float:
+    """The mean, or `otherwise` of nothing."""
+    return float(values.mean()) if values.size else otherwise
+
+
+def _ghosts(signals: Signals, least: float) -> float:
+    """The share of objects that explain less than `least` nats in every frame of their life; things may leave."""
+    lives, ghosts = 0, 0
+    for identity, explained in zip(np.asarray(signals.identity), np.asarray(signals.explained), strict=True):
+        for name in np.unique(identity[identity >= 0]):
+            lives += 1
+            ghosts += bool(explained[identity == name].max() < least)
+    return ghosts / max(lives, 1)
+
+
+def name_failure(
+    signals: Signals,
+    scene: Scene,
+    *,
+    slots: int,
+    best_bound: float | None,
+    bound: float,
+    skipped: int,
+    length: int | None = None,
+) -> str | None:
+    """The first of FAILURES that fits, or None.
+
+    `bound` is the validation bound in nats per frame and `best_bound` the best before, if any; `skipped` counts the
+    last steps in a row that were not finite. Frames from `length` on, which the curriculum has not reached, are no
+    evidence.
+    """
+    found = weigh(signals, scene, slots, length)
+    rules = {
+        "divergence": is_divergence(found, best_bound, bound, skipped),
+        "none used": found.objects < NONE,
+        "re-detection": found.anew > ANEW and not bool(signals.independent),
+        "all slots used": found.filled > FULL,
+        "ghosts": found.ghosts > HAUNTED,
+        "merged": is_merged(found),
+    }
+    return next((name for name in FAILURES if rules[name]), None)
+
+
+def is_divergence(found: Evidence, best_bound: float | None, bound: float, skipped: int) -> bool:
+    """Steps or the bound are not finite, or the bound is far below its best or that of an empty canvas."""
+    fell = best_bound is not None and bound < best_bound - FALL * found.ink
+    return skipped >= SKIPPED or not math.isfinite(bound) or fell or bound < found.empty - BELOW_EMPTY * found.ink
+
+
+def is_merged(found: Evidence) -> bool:
+    """Single things are found and several are explained, but frames with several hold hardly more objects."""
+    is_seen = found.single > FOUND and found.single_explained > SEEN
+    takes_both = found.several_explained > BOTH * found.single_explained
+    return is_seen and takes_both and found.several < found.single + EXTRA
