@@ -2,11 +2,14 @@
 
     python -m benchmarks.learning --preset sqair-mlp --seeds 0 1 2 3 4 --minutes 10 --digits DIR --record NAME
 
+Flags that are not listed below are those of `sqair train`, such as --steps 5000 or --data.digit-scale 0.7.
+
 A seed has reached .9 or .98 when `counting` is that on held-out training digits (never the test digits) and
 `rediscoveries_per_frame` are at most .01. It is looked at every so many seconds of training, so the minutes are up to
 one interval too many. The clock runs through opening the data, compiling and the run's own validation and saving; it
-stands while we look. Nothing compiled is kept between seeds. A seed ends when it has reached .98, or with --full after
-its last step; a seed that failed stays in the table. The record is written anew after every look.
+stands while we look, and while the steps that fit into --minutes are counted. Nothing compiled is kept between seeds.
+A seed ends when it has reached .98, or with --full after its last step; a seed that failed stays in the table. The
+record is written anew after every look.
 """
 
 import argparse
@@ -25,10 +28,11 @@ import jax
 from benchmarks.record import circumstances, write_record
 from sqair.commands.bench import compiled_afresh
 from sqair.commands.speed import steps_within
-from sqair.config import Preset, UserError, preset
+from sqair.commands.train import Train
+from sqair.config import Preset, UserError
 from sqair.data import Source, open_data
 from sqair.evaluation.evaluate import evaluate
-from sqair.settings import from_dict, to_dict
+from sqair.settings import to_dict
 from sqair.training.loop import Progress, Stopped, train
 
 GOALS = {"minutes_to_90": 0.9, "minutes_to_98": 0.98}
@@ -121,49 +125,61 @@ def describe(row: dict[str, Any]) -> str:
     )
 
 
-def parse() -> argparse.Namespace:
-    """The arguments of the command line."""
+def parse() -> tuple[argparse.Namespace, Train]:
+    """The arguments of the command line, and the command `sqair train` that they stand for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="sqair-mlp")
-    parser.add_argument("--config", type=json.loads, default={}, help="JSON of preset fields to change")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--minutes", type=float, help="as many steps as fit; they are counted once for all seeds")
-    parser.add_argument("--steps", type=int, help="instead of --minutes; the preset's unless given")
-    parser.add_argument("--every", type=float, default=30, help="seconds of training between two looks")
     parser.add_argument("--digits", help="mnist, strokes, or a folder with the four MNIST files")
+    parser.add_argument("--every", type=float, default=30, help="seconds of training between two looks")
     parser.add_argument("--sequences", type=int, default=512, help="held-out sequences of a look")
     parser.add_argument("--particles", type=int, default=5)
     parser.add_argument("--full", action="store_true", help="make all steps even when .98 is reached")
     parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
     parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
-    return parser.parse_args()
+    arguments, arguments.flags = parser.parse_known_args()
+    words = [arguments.preset, *arguments.flags]
+    words += [] if arguments.minutes is None else ["--minutes", str(arguments.minutes)]
+    words += [] if arguments.digits is None else ["--digits", arguments.digits]
+    return arguments, Train.parse(words)
 
 
-def chosen(arguments: argparse.Namespace) -> Preset:
-    """The preset with the changes of the command line, and the steps that fit into --minutes."""
-    base = to_dict(preset(arguments.preset))
-    setting = from_dict(Preset, {part: {**fields, **arguments.config.get(part, {})} for part, fields in base.items()})
-    setting = dataclasses.replace(
-        setting, data=dataclasses.replace(setting.data, digits=arguments.digits or setting.data.digits)
-    )
-    steps = arguments.steps or setting.train.steps
-    if arguments.minutes:
-        steps = steps_within(setting, 60 * arguments.minutes)
-        print(f"{arguments.minutes:g} minutes are {steps} steps", flush=True)
-    return dataclasses.replace(setting, train=dataclasses.replace(setting.train, steps=steps))
+def chosen(command: Train) -> Preset:
+    """What `command` would train; the steps that fit into --minutes are found by measuring."""
+    setting = command.resolved()
+    if command.minutes is None:
+        return setting
+    steps = steps_within(setting, lambda steps: command.resolved(steps).train, 60 * command.minutes)
+    print(f"{command.minutes:g} minutes are {steps} steps", flush=True)
+    return command.resolved(steps)
+
+
+def described(setting: Preset, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the record says about all seeds; of folders, their names only."""
+    kept = to_dict(setting)
+    kept["data"]["digits"] = Path(setting.data.digits).name
+    return {
+        "kind": "learning",
+        "preset": arguments.preset,
+        "flags": " ".join(Path(word).name if word.startswith("/") else word for word in arguments.flags),
+        "minutes": arguments.minutes,
+        "seeds": arguments.seeds,
+        "sequences": arguments.sequences,
+        "particles": arguments.particles,
+        "every_s": arguments.every,
+        "full": arguments.full,
+        "setting": kept,
+    }
 
 
 def main() -> None:
     """Train every seed, print and record."""
-    arguments, about = parse(), circumstances()
+    (arguments, command), about = parse(), circumstances()
     rows: list[dict[str, Any]] = []
     with compiled_afresh():
-        setting = chosen(arguments)
-        source = open_data(setting.data, "validation")
-        kept = to_dict(setting)
-        kept["data"]["digits"] = Path(setting.data.digits).name
-        results = {"kind": "learning", "preset": arguments.preset, "minutes": arguments.minutes, "setting": kept}
-        results |= {"seeds": arguments.seeds, "sequences": arguments.sequences, "every_s": arguments.every}
+        setting = chosen(command)
+        source, results = open_data(setting.data, "validation"), described(setting, arguments)
 
         def save() -> None:
             if arguments.record:

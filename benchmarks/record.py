@@ -17,10 +17,11 @@ RECORDS = Path(__file__).parent / "records"
 
 
 def circumstances() -> dict[str, Any]:
-    """Date, device, versions, code and command of this process."""
-    device = jax.devices()[0]
+    """Date, time (UTC), device, versions, code and command of this process."""
+    device, now = jax.devices()[0], datetime.datetime.now(datetime.UTC)
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": now.date().isoformat(),
+        "time": now.time().isoformat(timespec="seconds"),
         "device": f"{device.platform}: {device.device_kind}",
         "python": platform.python_version(),
         "jax": jax.__version__,

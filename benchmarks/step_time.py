@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.record import write_record
 from sqair.commands.bench import BEST, compiled_afresh
 from sqair.config import preset
-from sqair.evaluation.timing import FIRST_BATCH, FULL, QUICK, time_batches, time_growth
+from sqair.evaluation.timing import FIRST_BATCH, FULL, QUICK, sizes, time_batches, time_growth
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         "kind": "speed",
         "preset": arguments.preset,
         "digits": "mnist" if Path(arguments.digits).is_dir() else arguments.digits,
-        **{"slots": chosen.model.max_objects, "frames": chosen.data.length, "particles": chosen.train.particles},
+        **sizes(chosen),
         "seeds": [chosen.train.seed],
     }
     with compiled_afresh():

@@ -76,7 +76,7 @@ class Bench(Command):
 
     def measure(self, chosen: Preset) -> dict[str, Any]:
         """What was measured, where, and with what."""
-        from sqair.evaluation.timing import FIRST_BATCH, FULL, QUICK, time_batches, time_growth
+        from sqair.evaluation.timing import FIRST_BATCH, FULL, QUICK, sizes, time_batches, time_growth
         from sqair.training.runs import describe_run
 
         effort, say, began = QUICK if self.quick else FULL, self.common.say, time.perf_counter()
@@ -90,8 +90,7 @@ class Bench(Command):
                 growth = time_growth(chosen, min(batches, default=FIRST_BATCH), effort, say, ends_only=self.quick)
         return {
             **{name: about[name] for name in ("device", "jax", "python", "version", "commit", "command", "started")},
-            **{"digits": chosen.data.digits, "slots": chosen.model.max_objects, "frames": chosen.data.length},
-            **{"particles": chosen.train.particles, "seed": chosen.train.seed, "quick": self.quick},
+            **{"digits": chosen.data.digits, **sizes(chosen), "seed": chosen.train.seed, "quick": self.quick},
             **numbers,
             "growth": growth,
             "seconds": round(time.perf_counter() - began, 1),
@@ -103,7 +102,7 @@ def compiled_afresh() -> Iterator[None]:
     """Without jax's cache of compiled programs, which would hide the time of compiling."""
     import jax
 
-    before = jax.config.jax_enable_compilation_cache
+    before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_enable_compilation_cache", False)
     try:
         yield
@@ -118,7 +117,7 @@ HEAD = ("batch", "may discover", "first call, s", "ms/step", "sequences/s", "pea
 
 def report(numbers: dict[str, Any]) -> str:
     """The numbers for a person."""
-    sizes = f"T = {numbers['frames']}, K = {numbers['particles']}, N = {numbers['slots']}"
+    sizes = ", ".join(f"{name} = {numbers[name]}" for name in ("N", "T", "K") if numbers[name] is not None)
     lines = [f"{numbers['preset']} on {numbers['device']}: {sizes}, digits {numbers['digits']}", ""]
     lines += columns([HEAD, *map(cells, numbers["rows"])])
     lines += ["", "may discover: the share of particles that may find new objects at a later frame"]

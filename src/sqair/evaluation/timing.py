@@ -188,11 +188,12 @@ def time_growth(
     default's time, None where memory did not suffice; `exponent`, the p of the best fit by value^p.
     """
     preset = dataclasses.replace(preset, train=dataclasses.replace(preset.train, batch=batch))
-    source = open_data(preset.data, "train")
-    defaults = {"N": preset.model.max_objects, "T": preset.data.length, "K": preset.train.particles}
-    tables = []
-    for knob, usual in GROWTH.items():
-        values = sorted({defaults[knob], *((usual[0], usual[-1]) if ends_only else usual)})
+    source, tables = open_data(preset.data, "train"), []
+    for knob, default in sizes(preset).items():
+        if default is None:
+            continue
+        usual = GROWTH[knob]
+        values = sorted({default, *((usual[0], usual[-1]) if ends_only else usual)})
         times = []
         for value in values:
             say(f"{knob} = {value}")
@@ -202,10 +203,14 @@ def time_growth(
             except OutOfMemory:
                 say(f"out of memory at {knob} = {value}")
                 times.append(None)
-        tables.append(
-            {"knob": knob, "batch": batch, "default": defaults[knob], **relate(values, times, defaults[knob])}
-        )
+        tables.append({"knob": knob, "batch": batch, "default": default, **relate(values, times, default)})
     return tables
+
+
+def sizes(preset: Preset) -> dict[str, int | None]:
+    """N, T and K of a preset; N is None for a model without slots."""
+    slots = None if preset.model.kind == "vrnn" else preset.model.max_objects
+    return {"N": slots, "T": preset.data.length, "K": preset.train.particles}
 
 
 def with_size(preset: Preset, knob: str, value: int) -> Preset:
@@ -227,5 +232,11 @@ def relate(values: Sequence[int], times: Sequence[float | None], default: int) -
         "values": list(values),
         "ms_per_step": list(times),
         "ratio": [None if took is None or usual is None else round(took / usual, 3) for took in times],
-        "exponent": round(float(np.polyfit(*np.log(np.array(known)).T, 1)[0]), 3) if len(known) > 1 else None,
+        "exponent": exponent(known) if len(known) > 1 else None,
     }
+
+
+def exponent(points: Sequence[tuple[int, float]]) -> float:
+    """The slope of a line through the logarithms of values and times."""
+    values, times = np.log(np.array(points)).T
+    return round(float(np.polyfit(values, times, 1)[0]), 3) + 0.0  # never -0.0

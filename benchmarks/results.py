@@ -1,0 +1,130 @@
+"""Makes docs/results.md from benchmarks/records/ and the cards of the shipped models: `python -m benchmarks.results`.
+
+Every number on the page comes from one of those files, but for the table of what was measured before this project.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learning import middle
+from benchmarks.record import RECORDS
+from benchmarks.sections import (
+    MISSING,
+    Record,
+    evaluation_of,
+    growth,
+    learning,
+    learning_groups,
+    link,
+    of_kind,
+    read_records,
+    section,
+    shipped,
+    shown,
+    speed,
+    table,
+)
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results.md"
+WEIGHTS = ROOT / "src" / "sqair" / "weights"
+INTRO = """\
+# Results
+
+Made by `python -m benchmarks.results` from the [records](../benchmarks/records) and the cards of the shipped models;
+change those, not this page.
+"""
+SHIPPED = {"sqair-mlp": (6617.6, 164.5, 0.9986), "sqair-conv": (6784.8, 134.6, 0.9974)}
+"""The paper's log p, KL and counting of the models that are to be shipped."""
+
+
+# --- aims
+
+
+def aims(records: Sequence[Record], weights: Path) -> str:
+    """The section that holds what was aimed at against what was measured last."""
+    rows = [*speed_aims(records), *learning_aims(records)]
+    for name, (log_p, kl, counting) in SHIPPED.items():
+        card = weights / name / "config.json"
+        found = evaluation_of(name, json.loads(card.read_text()), records)[0] if card.exists() else {}
+        note = f" ({found.get('sequences')} sequences, K = {found.get('particles')})"
+        for key, goal, up in (
+            ("log_p", log_p, True),
+            ("kl_weighted", kl, False),
+            ("counting_weighted", counting, True),
+            ("counting", 0.99, True),
+        ):
+            rows.append(aim(f"shipped {name}: {key}", goal, found.get(key), up, note))
+    head = ["what", "aim", "measured", "reached"]
+    text = "On one H200, `sqair-mlp` on moving MNIST unless another model is named; the newest record of each counts."
+    return section("Aims", text, table(head, rows))
+
+
+def aim(what: str, goal: float, value: float | None, up: bool, note: str = "") -> list[Any]:
+    """A row: the goal, the value, and whether it is at least (or at most) the goal."""
+    reached = "" if value is None else "yes" if (value >= goal if up else value <= goal) else "no"
+    return [what, f"{'>=' if up else '<='} {goal:,g}", MISSING if value is None else shown(value) + note, reached]
+
+
+def speed_aims(records: Iterable[Record]) -> list[list[Any]]:
+    """Time at batch 32 and the best throughput, as the recipe trains."""
+    found = [r for r in of_kind(records, "speed") if r["results"]["preset"] == "sqair-mlp" and "H200" in r["device"]]
+    rows = [row for row in found[-1]["results"]["rows"] if row["discovery_dropout"] > 0] if found else []
+    small = [row["ms_per_step"] for row in rows if row["batch"] == 32]
+    best = max((row["sequences_per_s"] for row in rows), default=None)
+    return [
+        aim("ms per train step, batch 32", 12, small[0] if small else None, False),
+        aim("sequences/s at the best batch", 25_000, best, True),
+    ]
+
+
+def learning_aims(records: Iterable[Record]) -> list[list[Any]]:
+    """Median minutes and the share of seeds of the newest group, and the lowest counting with smaller digits."""
+    usual = newest_seeds(records, digit_scale=1.0)
+    times = [row["minutes_to_98"] for row in usual]
+    median = None if not usual else math.inf if (half := middle(times)) is None else half
+    share = sum(value is not None for value in times) / len(usual) if usual else None
+    curves = [row["curve"] for row in newest_seeds(records, digit_scale=0.7)]
+    small = [curve[-1]["counting"] for curve in curves] if all(curves) else []
+    return [
+        aim("minutes to counting .98, median of seeds", 10, median, False, f" ({len(usual)} seeds)"),
+        aim("share of seeds that reach .98", 0.9, share, True, f" ({len(usual)} seeds)"),
+        aim("counting with digits 30% smaller, lowest of seeds", 0.97, min(small, default=None), True),
+    ]
+
+
+def newest_seeds(records: Iterable[Record], digit_scale: float) -> list[dict[str, Any]]:
+    """The newest group of seeds of `sqair-mlp` on an H200 with digits of this size."""
+    found: list[dict[str, Any]] = []
+    for group in learning_groups(records):
+        record, results = group[0][0], group[0][0]["results"]
+        scale = results["setting"]["data"]["digit_scale"]
+        if results["preset"] == "sqair-mlp" and "H200" in record["device"] and scale == digit_scale:
+            found = [row for _, row in group]
+    return found
+
+
+# --- the page
+
+
+def page(records_folder: Path = RECORDS, weights: Path = WEIGHTS) -> str:
+    """The whole page."""
+    records = read_records(records_folder)
+    head = ["record", "file", "device", "code", "command"]
+    rows = [[link(r), r["file"], r["device"], r["code"], r["command"]] for r in records]
+    every = section("Records", "All of them, oldest first.", table(head, rows) if rows else "none")
+    parts = [INTRO, aims(records, weights), speed(records), growth(records), learning(records)]
+    return "\n".join([*parts, shipped(records, weights), every])
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page())
+    print("Results saved to", PAGE.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

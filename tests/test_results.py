@@ -1,0 +1,278 @@
+"""docs/results.md says what the records say, and nothing else; what learning and speed write is what the page reads."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import learning, record, results, sections, step_time
+from sqair.data import FileSource, Sequences
+from sqair.evaluation import timing
+from sqair.evaluation.timing import Timing
+from sqair.training.loop import Progress, Stopped
+
+H200 = {"date": "2030-01-02", "device": "gpu: NVIDIA H200", "code": "abc, sources 0123", "command": "python -m x"}
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert results.PAGE.read_text() == results.page(), "run `python -m benchmarks.results`"
+
+
+def cells(page: str, first: str) -> list[list[str]]:
+    """Rows of tables whose first cell is `first`."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    return [row for row in rows if row[0] == first]
+
+
+class Folder:
+    """Records and weights of the test's own."""
+
+    def __init__(self, path: Path) -> None:
+        self.records, self.weights = path / "records", path / "weights"
+        self.records.mkdir()
+        self.weights.mkdir()
+
+    def add(self, name: str, results: dict[str, Any], **about: str) -> None:
+        content = H200 | about | {"results": results}
+        (self.records / f"{content['date']}_{name}.json").write_text(json.dumps(content))
+
+    def page(self) -> str:
+        return results.page(self.records, self.weights)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_without_records_nothing_is_claimed(folder: Folder) -> None:
+    page = folder.page()
+    for title in ("Speed", "Growth", "Learning", "Shipped models"):
+        text = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+        assert "not yet measured" in text
+    lines = page.partition("## Aims\n")[2].partition("\n## ")[0].splitlines()
+    aims = [line for line in lines if line.startswith("|")][2:]
+    assert len(aims) == 13
+    assert all(line.endswith("| not yet measured |  |") for line in aims)
+    assert cells(page, "SQAIR-pytorch, the only public port") == [
+        ["SQAIR-pytorch, the only public port", "32", "595", "54", "-"]
+    ]
+
+
+def speed_results(*rows: Timing, growth: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    sizes = {"N": 3, "T": 10, "K": 5}
+    return {"kind": "speed", "preset": "sqair-mlp", **sizes, "rows": [r._asdict() for r in rows], "growth": growth}
+
+
+def timed(batch: int, ms: float, dropout: float = 0.9, peak: float | None = None) -> Timing:
+    return Timing(batch, dropout, 21.5, ms, [ms], 10, round(1000 * batch / ms, 1), peak)
+
+
+def test_speed_and_its_aims(folder: Folder) -> None:
+    grown = {"knob": "N", "batch": 32, "default": 3, "values": [1, 3, 6], "ratio": [0.5, 1.0, None], "exponent": 0.631}
+    folder.add("old", speed_results(timed(32, 9.0)), date="2029-01-01")
+    folder.add("cpu", speed_results(timed(32, 1.0)), device="cpu: cpu", date="2031-01-01")
+    rows = timed(32, 12.5, peak=900.0), timed(32, 20.0, 0.0), timed(1024, 40.0), timed(1024, 4.0, 0.0)
+    folder.add("new", speed_results(*rows, growth=[grown]))
+    page = folder.page()
+    link = "[2030-01-02](../benchmarks/records/2030-01-02_new.json)"
+    found = [row for row in cells(page, "sqair-mlp") if row[-1] == link]
+    assert found[0] == ["sqair-mlp", H200["device"], "3/10/5", "32", "10%", "12.50", "2560", "21.50", "900.0", link]
+    assert [row[4] for row in found[:4]] == ["10%", "100%", "10%", "100%"]
+    assert found[4] == ["sqair-mlp", "32", "N (usually 3)", "1: 0.50, 3: 1.00, 6: -", "0.6310", link]
+    assert cells(page, "ms per train step, batch 32")[0][1:] == ["<= 12", "12.50", "no"]
+    assert cells(page, "sequences/s at the best batch")[0][1:] == [">= 25,000", "25,600.0", "yes"]
+
+
+def learning_results(*rows: dict[str, Any], scale: float = 1.0) -> dict[str, Any]:
+    data = {"name": "moving-mnist", "digits": "mnist", "digit_scale": scale}
+    return {"kind": "learning", "preset": "sqair-mlp", "flags": "", "minutes": 10.0, "setting": {"data": data}} | {
+        "rows": list(rows)
+    }
+
+
+def seed_row(seed: int, to_98: float | None, counting: float = 0.99, **more: Any) -> dict[str, Any]:
+    row = learning.new_row(seed) | {"steps": 9, "minutes": 9.5, "minutes_to_90": 2.0, "minutes_to_98": to_98}
+    look = {"step": 9, "minutes": 9.5, "counting": counting, "rediscoveries_per_frame": 0.001}
+    return row | {"outcome": "all steps", "first_step_s": 30.0, "curve": [look]} | more
+
+
+def test_every_seed_counts(folder: Folder) -> None:
+    """Seeds of several records by the same code are one group; a failed one and one that was killed stay in."""
+    failed = seed_row(2, None, outcome="failed: it diverged", curve=[], minutes_to_90=None)
+    folder.add("first", learning_results(seed_row(0, 4.0), seed_row(1, 6.0), failed))
+    folder.add("second", learning_results(seed_row(3, None), learning.new_row(4)))
+    folder.add("elsewhere", learning_results(seed_row(0, 1.0)), code="another")
+    folder.add(
+        "smaller", learning_results(seed_row(0, 1.0, 0.96), seed_row(1, 1.0, 0.98), scale=0.7), date="2030-02-01"
+    )
+    page = folder.page()
+    assert "code abc, sources 0123: median of 5 seeds to .9 and .98: 2.00 minutes and never." in page
+    assert "code another: median of 1 seeds to .9 and .98: 2.00 minutes and 1.00 minutes." in page
+    (row,) = cells(page, "2")
+    assert row[1:5] == ["not", "not", "-", "-"]
+    assert row[8] == "failed: it diverged"
+    assert cells(page, "4")[0][8] == "unfinished"
+    (small,) = cells(page, "counting with digits 30% smaller, lowest of seeds")
+    assert small[2:] == ["0.9600", "no"]
+
+
+def test_aims_of_learning(folder: Folder) -> None:
+    folder.add("some", learning_results(*(seed_row(seed, 4.0 + seed) for seed in range(9)), seed_row(9, None)))
+    page = folder.page()
+    assert cells(page, "minutes to counting .98, median of seeds")[0][1:] == ["<= 10", "8.50 (10 seeds)", "yes"]
+    assert cells(page, "share of seeds that reach .98")[0][2:] == ["0.9000 (10 seeds)", "yes"]
+    folder.add("worse", learning_results(seed_row(0, None)), date="2030-03-01", code="newer")
+    assert cells(folder.page(), "minutes to counting .98, median of seeds")[0][2:] == ["never (1 seeds)", "no"]
+
+
+def test_shipped_models(folder: Folder) -> None:
+    card = {"training": {"step": 7, "data": {"name": "moving-mnist", "digits": "mnist"}}}
+    numbers = {"sequences": 10_000, "particles": 1000, "log_p": 6700.0, "kl_weighted": 170.0, "counting": 0.991}
+    for name in ("sqair-mlp", "sqair-strokes"):
+        (folder.weights / name).mkdir()
+        (folder.weights / name / "config.json").write_text(json.dumps(card))
+    folder.add("sqair_mlp", {"evaluation": numbers | {"log_p": 1.0}}, date="2029-01-01")
+    folder.add("sqair_mlp", {"evaluation": numbers})
+    page = folder.page()
+    (row,) = cells(page, "sqair-mlp")
+    assert row[1:7] == ["moving-mnist of mnist", "7", "0.0", "10000", "1000", "6,700.0"]
+    assert row[-1].endswith("2030-01-02_sqair_mlp.json)")
+    assert cells(page, "sqair-strokes")[0][-1] == "not yet measured"
+    assert cells(page, "shipped sqair-mlp: log_p")[0][2:] == ["6,700.0 (10000 sequences, K = 1000)", "yes"]
+    assert cells(page, "shipped sqair-mlp: kl_weighted")[0][3] == "no"
+    assert cells(page, "shipped sqair-mlp: counting_weighted")[0][2] == "not yet measured"
+    (folder.weights / "sqair-mlp" / "config.json").write_text(json.dumps(card | {"evaluation": {"log_p": 3.0}}))
+    assert cells(folder.page(), "sqair-mlp")[0][-1] == "[card](../src/sqair/weights/sqair-mlp/config.json)"
+
+
+def test_cells() -> None:
+    assert sections.shown("a|b\nc") == "a\\|b c"
+    assert [sections.shown(value) for value in (None, 3, 0.5, 12.345, 1234.5, math.inf)] == [
+        *("-", "3", "0.5000", "12.35", "1,234.5", "never")
+    ]
+
+
+# --- what is written
+
+
+def test_a_record_names_code_and_command_but_no_machine(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", "--digits", str(tmp_path / "mnist"), "--seeds", "0"])
+    path = record.write_record("some", {"value": float("nan")}, tmp_path / "new")
+    content = json.loads(path.read_text())
+    assert path.name == f"{content['date']}_some.json"
+    assert content["command"].endswith(" --digits mnist --seeds 0")
+    assert content["code"].endswith(f", sources {record.source_hash()}")
+    assert content["results"] == {"value": None}
+    assert {"date", "time", "device", "python", "jax", "code", "command"} < set(content)
+
+
+def test_step_time_writes_what_the_page_reads(folder: Folder, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(
+        timing, "open_data", lambda config, split: FileSource(Sequences(np.zeros((2, 6, 8, 8), np.uint8)), "x")
+    )
+    monkeypatch.setattr(timing, "time_step", lambda preset, *rest: timed(preset.train.batch, 15.0 * preset.train.batch))
+    words = ["--preset", "tiny", "--batch", "2", "best", "--grow", "--quick", "--record", "x"]
+    monkeypatch.setattr(sys, "argv", ["step_time", *words, "--folder", str(folder.records)])
+    step_time.main()
+    assert "Record saved to" in capsys.readouterr().out
+    first, *_, growth = cells(folder.page(), "tiny")
+    assert first[2:7] == ["2/6/5", "2", "10%", "30.00", "67"]
+    assert growth[2] == "K (usually 5)"
+
+
+def looks(*counting: float, rediscoveries: float = 0.001) -> list[dict[str, Any]]:
+    return [
+        dict.fromkeys(learning.SHOWN, 0.5) | {"counting": c, "rediscoveries_per_frame": rediscoveries} for c in counting
+    ]
+
+
+def test_goals_need_few_rediscoveries_and_keep_their_first_minute() -> None:
+    row = learning.new_row(0)
+    seen = [*looks(0.99, rediscoveries=0.02), *looks(0.95, 0.979, 0.98, 0.5, 0.99)]
+    for minute, look in enumerate(seen):
+        row |= {"minutes": float(minute), "steps": minute}
+        learning.note(row, look)
+    assert (row["minutes_to_90"], row["minutes_to_98"], len(row["curve"])) == (1.0, 3.0, 6)
+
+
+def test_median_with_seeds_that_never_got_there() -> None:
+    assert learning.middle([1.0, None, 3.0]) == 3.0
+    assert learning.middle([1.0, None]) is None
+    assert learning.middle([1.0, 2.0]) == 1.5
+
+
+class Clock:
+    """Time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def run_learning(monkeypatch, folder: Folder, scores: dict[int, list[float]], *words: str) -> dict[str, Any]:
+    """`benchmarks.learning` with training that takes 10 s a step and looks that take 60 s and see `scores`."""
+    clock, seen = Clock(), []
+
+    def train(setting, out, *, quiet, callbacks):
+        for step in range(1, setting.train.steps + 1):
+            clock.now += 10.0
+            for callback in callbacks:
+                callback(Progress(step, setting.train.seed, None, [], out))  # type: ignore[arg-type]
+
+    def evaluate(model: int, source, **_: Any) -> dict[str, Any]:
+        assert source == "validation"
+        clock.now += 60.0
+        counting = scores[model][seen.count(model)]
+        seen.append(model)
+        if math.isnan(counting):
+            raise learning.UserError("it diverged")
+        if counting < 0:
+            raise Stopped(143, Path())
+        return looks(counting)[0]
+
+    for name, stand_in in {"train": train, "evaluate": evaluate, "time": clock}.items():
+        monkeypatch.setattr(learning, name, stand_in)
+    monkeypatch.setattr(learning, "open_data", lambda config, split: split)
+    flags = ["--preset", "tiny", "--record", "x", "--folder", str(folder.records), "--every", "20", *words]
+    monkeypatch.setattr(sys, "argv", ["learning", *flags])
+    try:
+        learning.main()
+    finally:
+        (path,) = folder.records.iterdir()
+        content = json.loads(path.read_text())["results"]
+    return content
+
+
+def test_learning_times_training_and_not_our_looks(folder: Folder, monkeypatch, capsys) -> None:
+    scores = {0: [0.5, 0.9, 0.98], 1: [0.5, 0.6, 0.7], 2: [0.9, math.nan]}
+    found = run_learning(monkeypatch, folder, scores, "--steps", "6", "--seeds", "0", "1", "2")
+    assert [row["outcome"] for row in found["rows"]] == ["reached", "all steps", "failed: it diverged"]
+    first, second, _ = found["rows"]
+    assert first["first_step_s"] == 10.0
+    assert [look["minutes"] for look in first["curve"]] == pytest.approx([1 / 3, 2 / 3, 1.0], abs=1e-3)
+    assert (first["minutes_to_90"], first["minutes_to_98"]) == pytest.approx((2 / 3, 1.0), abs=1e-3)
+    assert (second["minutes_to_98"], second["steps"], second["looking_minutes"]) == (None, 6, 3.0)
+    assert (found["kind"], found["flags"], found["setting"]["train"]["steps"]) == ("learning", "--steps 6", 6)
+    assert "counting 0.98: median of 3 seeds None minutes" in capsys.readouterr().out
+    assert "median of 3 seeds to .9 and .98: 0.67 minutes and never." in folder.page()
+
+
+def test_full_goes_on(folder: Folder, monkeypatch) -> None:
+    (row,) = run_learning(monkeypatch, folder, {0: [0.98, 0.99, 0.99]}, "--steps", "6", "--full")["rows"]
+    assert (row["outcome"], row["steps"], len(row["curve"])) == ("all steps", 6, 3)
+
+
+def test_a_run_that_is_stopped_leaves_its_record(folder: Folder, monkeypatch) -> None:
+    with pytest.raises(Stopped):
+        run_learning(monkeypatch, folder, {0: [0.98], 1: [0.5, -1.0]}, "--steps", "6", "--seeds", "0", "1", "2")
+    (path,) = folder.records.iterdir()
+    rows = json.loads(path.read_text())["results"]["rows"]
+    assert [row["outcome"] for row in rows] == ["reached", "interrupted"]
+    assert len(rows[1]["curve"]) == 1
