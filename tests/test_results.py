@@ -276,3 +276,13 @@ def test_a_run_that_is_stopped_leaves_its_record(folder: Folder, monkeypatch) ->
     rows = json.loads(path.read_text())["results"]["rows"]
     assert [row["outcome"] for row in rows] == ["reached", "interrupted"]
     assert len(rows[1]["curve"]) == 1
+
+
+def test_minutes_are_the_steps_that_sqair_train_would_make(folder: Folder, monkeypatch) -> None:
+    def steps_within(setting, recipe, seconds: float) -> int:
+        assert (recipe(9).steps, seconds) == (9, 90.0)
+        return 2
+
+    monkeypatch.setattr(learning, "steps_within", steps_within)
+    found = run_learning(monkeypatch, folder, {0: [0.5, 0.5]}, "--minutes", "1.5", "--digits", "strokes")
+    assert (found["minutes"], found["setting"]["train"]["steps"], found["rows"][0]["steps"]) == (1.5, 2, 2)

@@ -171,8 +171,8 @@ def test_with_size() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Preset:
-    """`tiny` made smaller, with one recipe, so that one program is compiled."""
-    model = dataclasses.replace(TINY.model, image=(16, 16), glimpse=(6, 6), what_size=4, width=8)
+    """`tiny` made smaller: AIR with one recipe, so that one program is compiled, and not the largest."""
+    model = dataclasses.replace(TINY.model, kind="air", image=(16, 16), glimpse=(6, 6), what_size=4, width=8)
     data = dataclasses.replace(TINY.data, size=(16, 16), length=2, digit_scale=0.4, speed=2.0)
     train = dataclasses.replace(TINY.train, particles=2, discovery_dropout=0.0)
     preset = Preset(model, data, train)
