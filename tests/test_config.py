@@ -24,10 +24,13 @@ from sqair.config import (
     Preset,
     TrainConfig,
     UserError,
+    VRNNConfig,
     nearest,
     preset,
 )
 from sqair.settings import RANGES, check, differences, from_dict, to_dict
+
+CONFIGS = (ConvConfig, VRNNConfig, ModelConfig, DataConfig, TrainConfig)
 
 
 def values_of(hint):
@@ -166,7 +169,7 @@ def test_presets_are_within_the_ranges(name):
 
 
 def test_every_range_is_of_a_field():
-    fields = {f.name for cls in (ConvConfig, ModelConfig, DataConfig, TrainConfig) for f in dataclasses.fields(cls)}
+    fields = {f.name for cls in CONFIGS for f in dataclasses.fields(cls)}
     assert set(RANGES) <= fields
 
 
@@ -196,7 +199,7 @@ def test_numbers_out_of_range_are_refused_by_name(values, message):
     assert str(refusal.value).startswith(message)
 
 
-@pytest.mark.parametrize("cls", [ConvConfig, ModelConfig, DataConfig, TrainConfig])
+@pytest.mark.parametrize("cls", CONFIGS)
 def test_every_field_is_explained(cls):
     """The string after a field is its help."""
     (body,) = ast.parse(inspect.getsource(cls)).body

@@ -16,7 +16,8 @@ from sqair.commands import Demo
 def test_unknown_preset(refused) -> None:
     assert refused(2, "train", "sqair-mpl") == "sqair train: unknown preset 'sqair-mpl'; did you mean 'sqair-mlp'?"
     assert refused(2, "train") == (
-        "sqair train: name a preset: sqair-mlp, sqair-conv, air-mlp, sqair-pedestrians, tiny"
+        "sqair train: name a preset: sqair-mlp, sqair-conv, air-mlp, vrnn-mlp-small, vrnn-mlp, vrnn-mlp-large, "
+        "vrnn-conv-small, vrnn-conv, vrnn-conv-large, sqair-pedestrians, tiny"
     )
 
 
@@ -78,9 +79,9 @@ def test_resume_or_overwrite(refused) -> None:
 )
 def test_out_that_cannot_be_written(command: tuple[str, ...], folder: str, refused, here: Path, monkeypatch) -> None:
     """Found before the work, which would fail here."""
-    from sqair.training import checkpoint, loop
+    from sqair.training import checkpoint, population
 
-    for module, name in ((checkpoint, "load_tensors"), (loop, "first_state")):
+    for module, name in ((checkpoint, "load_tensors"), (population, "first_state")):
         monkeypatch.delattr(module, name)
     (here / "file").write_text("mine")
     out = f"{folder}/x.npz" if command[0] == "data" else folder
