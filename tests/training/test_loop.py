@@ -16,9 +16,10 @@ import pytest
 from sqair.config import Preset, UsageError, UserError
 from sqair.data import open_data
 from sqair.objective import draw_particles, iwae, run_particles
-from sqair.training import loop, pace, resume
+from sqair.training import loop, pace, population, resume
 from sqair.training.checkpoint import load_model, named_arrays, read_card
 from sqair.training.loop import Progress, Stopped, check_preset, train
+from sqair.training.population import Population
 from sqair.training.resume import Notes, check_resumable, checkpoints, load_state, read_notes, save_state
 from sqair.training.runs import read_metrics, read_run
 from sqair.training.step import TrainState, first_state, model_frames, seed_keys, without_totals
@@ -137,7 +138,7 @@ def test_a_crash_loses_only_what_came_after_the_last_checkpoint(
 def test_new_and_loaded_states_are_typed_alike(small: Preset, finished: Path) -> None:
     """Otherwise a resumed run would compile its step anew."""
     new = first_state(small, seed_keys(0).weights)
-    loaded, _ = load_state(finished, small, new)
+    loaded, _ = load_state(finished, Population(small), new)
     for state in (new, loaded, without_totals(loaded)):
         assert not any(leaf.weak_type for leaf in named_arrays(state).values())
 
@@ -148,7 +149,8 @@ def test_callbacks_are_told_of_evaluations(small: Preset, tmp_path: Path) -> Non
         train(small, tmp_path, quiet=True, callbacks=[told.append, at(80, crash)])
     assert told[-1].metrics is not None
     assert (told[-1].step, told[-1].metrics["step"], told[-1].out) == (80, 80, tmp_path)
-    assert all(progress.metrics is None for progress in told[:-1])
+    assert told[-1].lines == [told[-1].metrics]
+    assert all(progress.metrics is None and progress.lines == [] for progress in told[:-1])
 
 
 def test_resuming_refuses_another_recipe(small: Preset, finished: Path, tmp_path: Path) -> None:
@@ -190,15 +192,15 @@ def test_divergence_ends_with_advice(small: Preset, tmp_path: Path, monkeypatch:
         state = real(*arguments)
         return state._replace(optimiser=state.optimiser._replace(notfinite_count=jnp.array(21)))
 
-    real = loop.train_steps
-    monkeypatch.setattr(loop, "train_steps", poisoned)
+    real = population.train_steps
+    monkeypatch.setattr(population, "train_steps", poisoned)
     with pytest.raises(UserError, match=r"diverged.*lower --train\.learning-rate or --train\.clip, and start again"):
         train(small, tmp_path, quiet=True)
     assert read_run(tmp_path)["outcome"] == "failed"
 
 
 def test_advice_without_clipping(small: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "train_steps", lambda state, *_: bad(state))
+    monkeypatch.setattr(population, "train_steps", lambda state, *_: bad(state))
 
     def bad(state: TrainState) -> TrainState:
         return state._replace(optimiser=state.optimiser._replace(notfinite_count=jnp.array(21)))
@@ -210,15 +212,16 @@ def test_advice_without_clipping(small: Preset, tmp_path: Path, monkeypatch: pyt
 
 def test_a_complete_checkpoint_is_not_written_again(small: Preset, finished: Path, monkeypatch) -> None:
     monkeypatch.setattr(resume, "folder_written_atomically", None)
-    state, notes = load_state(finished, small, first_state(small, seed_keys(0).weights))
+    only = Population(small)
+    state, notes = load_state(finished, only, only.first())
     before = (finished / "checkpoints/00000240").stat().st_mtime_ns
-    assert save_state(finished, state, small, notes.best, 0.0) == finished / "checkpoints/00000240"
+    assert save_state(finished, only, state, notes) == finished / "checkpoints/00000240"
     assert (finished / "checkpoints/00000240").stat().st_mtime_ns == before
 
 
 def test_steps_may_change_where_the_learning_rate_does_not_depend_on_them(small: Preset, finished: Path) -> None:
     free = dataclasses.replace(small, train=dataclasses.replace(small.train, final_decay=0.0))
-    more = dataclasses.replace(free, train=dataclasses.replace(free.train, steps=300, keep=3))
+    more = dataclasses.replace(free, train=dataclasses.replace(free.train, steps=300, keep=3, patience=2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resume, "read_notes", lambda run: Notes(free, 240, None, 1.0))
         assert check_resumable(finished, more).seconds == 1.0
@@ -248,6 +251,22 @@ def test_data_that_does_not_fit_the_model(small: Preset, tmp_path: Path) -> None
     with pytest.raises(UserError, match="1 channels, the model 3"):
         train(colour, tmp_path / "new", quiet=True)
     assert not (tmp_path / "new").exists()
+
+
+def test_it_stops_early_when_the_validation_bound_stands(
+    small: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bounds = iter([1.0, 3.0, 2.0, 2.9, 4.0])
+    monkeypatch.setattr(loop.Validation, "__call__", lambda *_: [{"validation_bound": next(bounds)}])
+    monkeypatch.setattr(loop, "is_check", lambda *_: False)
+    patient = dataclasses.replace(small, train=dataclasses.replace(small.train, evaluate_every=20, patience=2))
+    train(patient, tmp_path)
+    assert [line["step"] for line in read_metrics(tmp_path)] == [20, 40, 60, 80]
+    assert read_run(tmp_path)["outcome"] == "stopped early"
+    assert read_card(tmp_path)["training"]["step"] == 40
+    assert "step 80: no new best in 2 evaluations; stopped early" in capsys.readouterr().err
+    train(patient, tmp_path, resume=True)
+    assert len(read_metrics(tmp_path)) == 4, "resumed, it is still at its end"
 
 
 def test_weights_of_a_stopped_run_load(small: Preset, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ last, and in between the time is taken to grow evenly.
 """
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from sqair.config import Preset, TrainConfig, UserError
 from sqair.data import open_data
 from sqair.training.curriculum import length_at
-from sqair.training.step import first_state, seed_keys, train_steps
+from sqair.training.population import Population
 
 TIMED = 3
 """Steps that are timed."""
@@ -21,6 +22,9 @@ RESERVE = 0.1
 """Share of the time kept for validation and saving."""
 LATE = 2**30
 """A step at which every curriculum has ended."""
+
+Recipe = Callable[[int], TrainConfig]
+"""How to train for a number of steps."""
 
 
 class Speed(NamedTuple):
@@ -33,12 +37,12 @@ class Speed(NamedTuple):
     """A step at its last."""
 
 
-def steps_within(preset: Preset, seconds: float) -> int:
+def steps_within(preset: Preset, recipe: Recipe, seconds: float) -> int:
     """The number of steps that `preset` can train in this time, what has to be compiled and measured included."""
     started = time.monotonic()
     speed = measure(preset)
     left = (1 - RESERVE) * seconds - (time.monotonic() - started) - speed.compiling
-    steps = count_steps(speed, preset.train, preset.data.length, left)
+    steps = count_steps(speed, recipe, preset.data.length, left)
     if steps < 1:
         raise UserError(f"{seconds / 60:g} minutes are too few: compiling alone takes {speed.compiling:.0f} s twice")
     return steps
@@ -46,26 +50,39 @@ def steps_within(preset: Preset, seconds: float) -> int:
 
 def measure(preset: Preset) -> Speed:
     """Time the compiled step that training uses. Training compiles it once more, since its schedule knows the steps."""
-    keys = seed_keys(preset.train.seed)
-    source, state = open_data(preset.data, "train"), first_state(preset, keys.weights)
+    population = Population(preset)
+    source, state = open_data(preset.data, "train"), population.first()
 
     def timed(step: int, count: int) -> float:
         started = time.monotonic()
         begun = state._replace(step=jnp.full_like(state.step, step))
-        jax.block_until_ready(train_steps(begun, source, keys.steps, preset.train, jnp.array(count)).step)
+        jax.block_until_ready(population.advance(begun, source, count).step)
         return time.monotonic() - started
 
     compiling = timed(0, 0)
     return Speed(compiling, timed(0, TIMED) / TIMED, timed(LATE, TIMED) / TIMED)
 
 
-def count_steps(speed: Speed, config: TrainConfig, length: int, seconds: float) -> int:
-    """Steps until `seconds` are used up, going through the stages of the curriculum."""
-    steps = 0
+def count_steps(speed: Speed, recipe: Recipe, length: int, seconds: float) -> int:
+    """The most steps that take no more than `seconds`; each number of steps has a curriculum of its own."""
+    least, most = 0, 1
+    while seconds_of(speed, recipe(most), length) <= seconds and most < LATE:
+        least, most = most, 2 * most
+    while most - least > 1:
+        middle = (least + most) // 2
+        if seconds_of(speed, recipe(middle), length) <= seconds:
+            least = middle
+        else:
+            most = middle
+    return least
+
+
+def seconds_of(speed: Speed, config: TrainConfig, length: int) -> float:
+    """How long the steps of `config` take, through all stages of its curriculum."""
+    seconds, left = 0.0, config.steps
     first = int(length_at(0, config, length))
     for frames in range(first, length):
         each = speed.first + (speed.last - speed.first) * (frames - first) / (length - first)
-        if seconds < config.stage * each:
-            return steps + max(0, int(seconds / each))
-        steps, seconds = steps + config.stage, seconds - config.stage * each
-    return steps + max(0, int(seconds / speed.last))
+        now = min(left, config.stage)
+        seconds, left = seconds + now * each, left - now
+    return seconds + left * speed.last

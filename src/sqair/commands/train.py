@@ -17,6 +17,7 @@ from sqair.config import (
     AUTHORS_SWITCHES,
     PAPER_RECIPE,
     PAPER_SWITCHES,
+    PAPER_VRNN_RECIPE,
     PRESETS,
     DataConfig,
     ModelConfig,
@@ -26,12 +27,15 @@ from sqair.config import (
     UserError,
     preset,
 )
+from sqair.training.recipe import SCALED, scaled_field
 
 Recipe = Literal["fast", "paper"]
 Switches = Literal["ours", "paper", "authors"]
 SWITCHES: dict[str, dict[str, Any]] = {"paper": PAPER_SWITCHES, "authors": AUTHORS_SWITCHES}
 NEEDS_DATA = "sqair-pedestrians"
 """The preset whose data the user must bring."""
+OPEN = -(2**62)
+"""Stands for a setting that the number of steps is to decide; no flag sets it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +46,16 @@ class Train(Command):
 
     presets:
       sqair-mlp, sqair-conv, air-mlp  with the paper's sizes
+      vrnn-mlp, vrnn-conv             the same, and with -small or -large after their names
       sqair-pedestrians               the same, for your own --data FILE.npz
       tiny                            small frames, for a CPU
 
     With --data FILE.npz the size and the colour of frames are the file's, and so is the length where it is shorter.
+    With --members or --sweep several models are trained at once; the best is chosen by its validation bound.
 
     examples:
       sqair train tiny --steps 1000 --out runs/train/mine
-      sqair train sqair-mlp --minutes 60 --digits strokes --model.max-objects 4
+      sqair train sqair-mlp --minutes 60 --members 4 --sweep learning_rate=1e-4,3e-4 --restart-collapsed
     """
 
     NAME: ClassVar[str] = "train"
@@ -58,7 +64,7 @@ class Train(Command):
     preset: Annotated[str, tyro.conf.Positional, optional("PRESET")] = ""
     """The preset to start from."""
     steps: Annotated[int | None, optional("INT", "the preset's")] = None
-    """Short for --train.steps."""
+    """Short for --train.steps. The recipe's other numbers of steps follow it, unless they are given."""
     minutes: Annotated[float | None, optional("FLOAT")] = None
     """Instead of --steps: as many as fit into this time, compilation included. They are counted once and recorded."""
     data_name: Annotated[str | None, optional("D", "the preset's"), tyro.conf.arg(name="data")] = None
@@ -71,6 +77,16 @@ class Train(Command):
     """Choices within the model: our defaults, what the paper states, or what the authors' program does."""
     seed: Annotated[int | None, optional("INT", "0")] = None
     """Short for --train.seed."""
+    members: Annotated[int | None, optional("R", "1")] = None
+    """Short for --train.members: train so many seeds side by side."""
+    sweep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, optional("FIELD=V1,V2,...")] = ()
+    """Train these settings side by side: learning_rate, discovery_dropout, discovery_cost, rediscovery_cost, seed."""
+    patience: Annotated[int | None, optional("INT", "0")] = None
+    """Short for --train.patience: stop early after so many evaluations without a new best; 0 for never."""
+    restart_collapsed: Annotated[Flag, optional("")] = False
+    """Replace what the alarm finds collapsed: early afresh, later by a copy of the best healthy member."""
+    tensorboard: Annotated[Flag, optional("")] = False
+    """Write TensorBoard files, too; needs `pip install 'sqair[log]'`."""
     out: Annotated[str | None, optional("DIR", "runs/train/PRESET")] = None
     """Folder for results."""
     resume: Annotated[Flag, optional("")] = False
@@ -90,14 +106,19 @@ class Train(Command):
                 preset=named, recipe=recipe, switches=cast(Switches, switches if switches in SWITCHES else "ours")
             )
             return parse_as(cls, ["--help"], chosen.defaults())
-        return parse_as(cls, arguments, parse_as(cls, arguments).defaults())
+        first = parse_as(cls, arguments)
+        defaults = first.defaults()
+        if first.recipe == "fast" and not first.resume:
+            defaults = dataclasses.replace(defaults, train=replaced(defaults.train, **dict.fromkeys(SCALED, OPEN)))
+        return parse_as(cls, arguments, defaults)
 
     def defaults(self) -> "Train":
         """A command with the values of this one's preset, or of the run it resumes, and nothing else set."""
         chosen = self._start()
         steps = chosen.train.steps
         if self.recipe == "paper":
-            chosen = dataclasses.replace(chosen, train=PAPER_RECIPE)
+            is_vrnn = chosen.model.kind == "vrnn"
+            chosen = dataclasses.replace(chosen, train=PAPER_VRNN_RECIPE if is_vrnn else PAPER_RECIPE)
         if self.resume:
             chosen = dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, steps=steps))
         model = dataclasses.replace(chosen.model, **SWITCHES.get(self.switches, {}))
@@ -134,22 +155,36 @@ class Train(Command):
         out = None if self.out is None else Path(self.out)
         return choose_folder(self.NAME, self.preset, out, resume=self.resume, overwrite=self.common.overwrite)
 
-    def resolved(self) -> Preset:
-        """The preset with all flags applied."""
+    def resolved(self, steps: int | None = None) -> Preset:
+        """The preset with all flags applied; `steps` is what --minutes allows, where that is known."""
         if self.steps is not None and self.minutes is not None:
             raise UsageError("--steps and --minutes exclude each other; give one")
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise UserError(f"--minutes must be more than 0, not {self.minutes:g}")
         data = replaced(self.data, name=self.data_name, digits=self.digits)
-        return Preset(self.model, data, replaced(self.train, steps=self.steps, seed=self.seed))
+        short = {"seed": self.seed, "members": self.members, "sweep": self.sweep or None, "patience": self.patience}
+        short |= {"restart_collapsed": self.restart_collapsed or None}
+        train = replaced(self.train, steps=self.steps if steps is None else steps, **short)
+        own = PRESETS[self.preset].train if self._left_open() else train
+        train = replaced(train, **{name: scaled_field(own, name, train.steps) for name in self._left_open()})
+        return Preset(self.model, data, train)
+
+    def _left_open(self) -> list[str]:
+        """The settings that follow the number of steps."""
+        return [name for name in SCALED if getattr(self.train, name) == OPEN]
 
     def settings(self) -> dict[str, Any]:
-        """The whole preset, and what else was given."""
+        """The whole preset, and what else was given; what depends on the steps that --minutes allows stays open."""
         chosen = self.resolved()
+        nothing = dict.fromkeys(("steps", "seed", "members", "patience", "data_name", "digits"))
         folded = dataclasses.replace(
-            self, steps=None, seed=None, data_name=None, digits=None, data=chosen.data, train=chosen.train
+            self, **nothing, sweep=(), restart_collapsed=False, data=chosen.data, train=chosen.train
         )
-        return super(Train, folded).settings()
+        table = super(Train, folded).settings()
+        del table["sweep"]
+        for name in self._left_open() if self.minutes is not None else ():
+            del table["train"][name]
+        return table
 
     def run(self) -> None:
         """Train, saving as it goes."""
@@ -157,18 +192,24 @@ class Train(Command):
         chosen = self.resolved()
         self._check_data(chosen.data)
         choose_device(self.common)
+        from sqair.commands.watch import check_tensorboard, watchers
         from sqair.training.loop import Stopped, check_preset, train
 
+        if self.tensorboard:
+            check_tensorboard()
         check_preset(chosen)
         folder = self._folder()
+        chosen = self._timed(chosen)
+        self._say_recipe(chosen.train)
         try:
             train(
-                self._timed(chosen),
+                chosen,
                 folder,
                 resume=self.resume,
                 overwrite=self.common.overwrite,
                 quiet=self.common.quiet,
                 command=shlex.join(["sqair", *sys.argv[1:]]),
+                callbacks=watchers(chosen, tensorboard=self.tensorboard),
                 started=started,
             )
         except Stopped as stop:
@@ -193,9 +234,15 @@ class Train(Command):
         from sqair.commands.speed import steps_within
 
         self.common.say("measuring the speed of a step (compiles first)")
-        steps = steps_within(chosen, 60 * self.minutes)
+        steps = steps_within(chosen, lambda steps: self.resolved(steps).train, 60 * self.minutes)
         self.common.say(f"{self.minutes:g} minutes are {steps} steps")
-        return dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, steps=steps))
+        return self.resolved(steps)
+
+    def _say_recipe(self, chosen: TrainConfig) -> None:
+        """Say what follows the number of steps, where that is not the preset's own."""
+        if self._left_open() and chosen.steps != PRESETS[self.preset].train.steps:
+            values = ", ".join(f"{name} {getattr(chosen, name)}" for name in self._left_open())
+            self.common.say(f"the recipe for {chosen.steps} steps: {values}")
 
 
 def fitted(chosen: Preset, path: Path) -> Preset:

@@ -1,6 +1,9 @@
 """How training shows itself: a progress bar on a terminal, plain lines in a pipe, nothing when quiet. Always stderr."""
 
+import math
+import statistics
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -10,7 +13,7 @@ LINE_EVERY = 30.0
 
 
 class Display:
-    """Shows steps as they pass; use it as a context."""
+    """Shows steps as they pass; use it as a context. `batch` is the number of sequences of a step, all members'."""
 
     def __init__(
         self, total: int, done: int, *, batch: int, quiet: bool = False, console: Console | None = None
@@ -39,9 +42,9 @@ class Display:
         if self.bar is not None:
             self.bar.stop()
 
-    def update(self, step: int, means: dict[str, float], rate: float) -> None:
-        """Show the means of the last steps and the speed in sequences per second."""
-        text = describe(means) + f"  {rate:.0f} sequences/s"
+    def update(self, step: int, means: Sequence[dict[str, float]], rate: float, healthy: int) -> None:
+        """Show the means of every member over the last steps and the speed in sequences per second."""
+        text = describe(means, healthy) + f"  {rate:.0f} sequences/s"
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=step, description=text)
         elif time.perf_counter() - self.last_line >= LINE_EVERY:
@@ -55,18 +58,40 @@ class Display:
         seconds = int((self.total - step) * self.batch / rate)
         return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
-    def evaluated(self, step: int, bound: float, is_best: bool) -> None:
-        """Show the result of a validation."""
-        self.say(f"step {step}/{self.total}  validation bound {bound:.2f}{' (best)' if is_best else ''}")
+    def evaluated(self, step: int, bounds: Sequence[float], is_best: bool, healthy: int) -> None:
+        """Show the validation bounds of all members; `is_best`: one of them is a new best."""
+        text = f"{bounds[0]:.2f}{' (best)' if is_best else ''}"
+        if len(bounds) > 1:
+            text = f"{describe_bounds(bounds, 2)}{', a new best' if is_best else ''}  healthy {healthy}/{len(bounds)}"
+        self.say(f"step {step}/{self.total}  validation bound {text}")
 
     def say(self, text: str) -> None:
         """One line."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def describe(means: dict[str, float]) -> str:
-    """The bound and the numbers of objects, per frame."""
+def describe(means: Sequence[dict[str, float]], healthy: int) -> str:
+    """The bound and the numbers of objects, per frame; of a population, all bounds and the best one's objects."""
+    best = max(means, key=lambda values: _known(values["bound"]))
+    bound = f"{best['bound']:.1f}"
+    if len(means) > 1:
+        bound = f"{describe_bounds([values['bound'] for values in means], 1)}  healthy {healthy}/{len(means)}"
     return (
-        f"bound {means['bound']:.1f}  objects {means['objects']:.2f}  "
-        f"found {means['discovered_first']:.2f}+{means['discovered_later']:.2f}  kept {means['propagated']:.2f}"
+        f"bound {bound}  objects {best['objects']:.2f}  "
+        f"found {best['discovered_first']:.2f}+{best['discovered_later']:.2f}  kept {best['propagated']:.2f}"
     )
+
+
+def describe_bounds(bounds: Sequence[float], digits: int) -> str:
+    """The best with its member, the median and the worst."""
+    known = [_known(bound) for bound in bounds]
+    best = max(known)
+    return (
+        f"{best:.{digits}f} (member {known.index(best)}), median {statistics.median(known):.{digits}f}, "
+        f"worst {min(known):.{digits}f}"
+    )
+
+
+def _known(bound: float) -> float:
+    """A bound that is no number counts as the worst."""
+    return -math.inf if math.isnan(bound) else bound

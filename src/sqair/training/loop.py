@@ -1,4 +1,4 @@
-"""The train loop (App. D.1): steps on the device, validation, checkpoints, signals.
+"""The train loop (App. D.1): steps on the device, validation, alarms, checkpoints, signals.
 
 A run is exact: stopped anywhere and resumed, it ends with the same weights on a CPU, and with the same metrics but for
 what a clock tells.
@@ -7,12 +7,12 @@ what a clock tells.
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from sqair.config import Preset, TrainConfig, UserError
 from sqair.data import Source, open_data
@@ -22,13 +22,24 @@ from sqair.settings import check
 from sqair.training import runs
 from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
 from sqair.training.console import Display
+from sqair.training.health import (
+    MOST_RESTARTS,
+    Event,
+    Watch,
+    check_every,
+    count_healthy,
+    find_donor,
+    is_check,
+    is_early,
+)
+from sqair.training.members import leader, member_configs
 from sqair.training.pace import Pace, catch_signals
-from sqair.training.resume import check_resumable, load_state, model_extra, save_state
-from sqair.training.step import Keys, TrainState, first_state, seed_keys, train_steps, without_totals
+from sqair.training.population import Population, catch_up
+from sqair.training.resume import Notes, check_resumable, load_state, model_extra, save_state
+from sqair.training.runs import BEST, MEMBERS
+from sqair.training.step import TrainState, seed_keys
 from sqair.training.validation import Validation
 
-BEST = "best"
-"""Folder of the model with the best validation bound."""
 MOST_SKIPPED = 20
 """Steps in a row with non-finite gradients before training gives up."""
 
@@ -47,8 +58,11 @@ class Progress(NamedTuple):
 
     step: int
     model: SequenceModel
+    """The best member's."""
     metrics: dict[str, Any] | None
-    """The line just written to metrics.jsonl; None between evaluations."""
+    """The best member's line just written to metrics.jsonl; None between evaluations."""
+    lines: list[dict[str, Any]]
+    """The lines of all members; none between evaluations."""
     out: Path
 
 
@@ -59,6 +73,7 @@ def check_preset(preset: Preset) -> None:
     """Refuse, before anything is compiled or written, what cannot be trained."""
     check(preset)
     check_objective(preset.train)
+    member_configs(preset.train)
     if preset.model.image != preset.data.size:
         model, data = ("x".join(map(str, size)) for size in (preset.model.image, preset.data.size))
         raise UserError(f"the model sees frames of {model}, the data has {data}; set model.image and data.size alike")
@@ -86,22 +101,25 @@ def train(
         started -= check_resumable(out, preset).seconds
     source = open_data(preset.data, "train")
     validation = Validation(open_data(preset.data, "validation"), preset)
-    keys = seed_keys(preset.train.seed)
-    state, best = first_state(preset, keys.weights), None
+    population = Population(preset)
+    state, notes = population.first(), Notes(preset, 0, None, 0.0)
     if resume:
-        state, notes = load_state(out, preset, state)
-        best = notes.best
+        state, notes = load_state(out, population, state)
         runs.cut_metrics(out, notes.step)
     elif overwrite:
         runs.clear_folder(out)
     runs.begin_run(out, preset, command, resume=resume)
-    display = Display(preset.train.steps, int(state.step), batch=preset.train.batch, quiet=quiet)
+    runs.note_alarms(out, notes.events)
+    display = Display(preset.train.steps, notes.step, batch=preset.train.batch * population.size, quiet=quiet)
+    run = Run(
+        population, out, source, validation, callbacks, state, notes.stale, [*notes.events], display, Pace(started)
+    )
     try:
-        Run(preset, out, source, validation, keys, callbacks, state, best, display, Pace(started)).finish()
+        outcome = run.finish()
     except BaseException as error:
         runs.end_run(out, "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
         raise
-    runs.end_run(out, "finished")
+    runs.end_run(out, outcome)
     return out
 
 
@@ -109,52 +127,75 @@ def train(
 class Run:
     """One run of `train`: what it needs, and what changes while it goes on."""
 
-    preset: Preset
+    population: Population
     out: Path
     source: Source
     validation: Validation
-    keys: Keys
     callbacks: Sequence[Callback]
     state: TrainState
-    best: float | None
-    """The best validation bound so far."""
+    stale: int
+    """Evaluations since the best bound."""
+    events: list[dict[str, Any]]
+    """The collapses so far, as run.json tells them."""
     display: Display
     pace: Pace
+    watch: Watch = field(init=False)
+    best_is: int = field(init=False)
+    """The member whose model lies in the folder `best`, if any does."""
+
+    def __post_init__(self) -> None:
+        # All members are validated with the noise of the run's own seed, so that their bounds can be compared.
+        self.key = seed_keys(self.config.seed).validation
+        self.watch = Watch(self.population, self.validation, self.key)
+        self.best_is = leader(self.population.members)
 
     @property
     def config(self) -> TrainConfig:
         """How it is trained."""
-        return self.preset.train
+        return self.population.preset.train
 
     @property
     def step(self) -> int:
         """Steps made so far."""
         return int(self.state.step)
 
-    def finish(self) -> None:
-        """Train to the last step, and leave the best model in the run's folder too."""
+    @property
+    def has_converged(self) -> bool:
+        """Whether it is time to stop early."""
+        return 0 < self.config.patience <= self.stale
+
+    def finish(self) -> str:
+        """Train to the last step, and leave the best model in the run's folder too; returns how it ended."""
         with catch_signals() as caught, self.display:
-            while self.step < self.config.steps:
+            while self.step < self.config.steps and not self.has_converged:
                 self.advance()
-                self.display.update(self.step, self.means(), self.rate())
-                self.notify(self.evaluate() if self.is_due() else None)
+                self.display.update(self.step, self.means(), self.rate(), count_healthy(self.population.members))
+                if is_check(self.step, self.config):
+                    self.check()
+                self.notify(self.evaluate() if self.is_due() else [])
                 if caught:
                     self.save()
                     raise Stopped(128 + caught[0], self.out)
+            if is_early_end := self.step < self.config.steps:
+                self.display.say(f"step {self.step}: no new best in {self.stale} evaluations; stopped early")
         if not (self.out / BEST / CONFIG).is_file():  # no validation bound was finite, or someone deleted it
-            save_model(self.out / BEST, self.state.model, model_extra(self.preset, self.step, None))
+            self.keep(self.best_is, None, BEST)
         save_model(self.out, load_model(self.out / BEST), read_card(self.out / BEST)["training"])
+        return "stopped early" if is_early_end else "finished"
+
+    # --- steps
 
     def advance(self) -> None:
-        """As many steps as one call should make, up to the next evaluation."""
-        every = self.config.evaluate_every
-        count = self.pace.steps(min(self.config.steps, (self.step // every + 1) * every) - self.step)
+        """As many steps as one call should make, up to the next evaluation or check."""
+        step, config = self.step, self.config
+        stops = [(step // every + 1) * every for every in (config.evaluate_every, check_every(config))]
+        count = self.pace.steps(min(config.steps, *stops) - step)
         with self.pace.timed(count):
-            self.state = train_steps(self.state, self.source, self.keys.steps, self.config, jnp.array(count))
+            self.state = self.population.advance(self.state, self.source, count)
             jax.block_until_ready(self.state.step)
-        skipped = int(self.state.optimiser.notfinite_count)
+        skipped = int(np.min(self.state.optimiser.notfinite_count))
         if skipped > MOST_SKIPPED:
-            clip = "or --train.clip" if self.config.clip > 0 else "or set --train.clip to 10"
+            clip = "or --train.clip" if config.clip > 0 else "or set --train.clip to 10"
             raise UserError(
                 f"training diverged: the last {skipped} steps up to {self.step} had gradients that are not finite; "
                 f"lower --train.learning-rate {clip}, and start again"
@@ -162,40 +203,113 @@ class Run:
 
     def is_due(self) -> bool:
         """Whether this step ends with an evaluation."""
-        return self.step % self.config.evaluate_every == 0 or self.step == self.config.steps
+        return self.step > 0 and (self.step % self.config.evaluate_every == 0 or self.step == self.config.steps)
 
-    def means(self) -> dict[str, float]:
-        """Diagnostics of the steps since the last evaluation."""
-        count = max(int(self.state.counted), 1)
-        return {name: float(value) / count for name, value in self.state.totals._asdict().items()}
+    def means(self) -> list[dict[str, float]]:
+        """Diagnostics of every member over the steps since the last evaluation."""
+        counts = np.maximum(np.atleast_1d(np.asarray(self.state.counted)), 1)
+        sums = {name: np.atleast_1d(np.asarray(value)) for name, value in self.state.totals._asdict().items()}
+        return [{name: float(sums[name][i]) / int(count) for name in sums} for i, count in enumerate(counts)]
 
     def rate(self) -> float:
-        """Sequences per second, compilation and validation not counted."""
-        return self.pace.steps_per_second() * self.config.batch
+        """Sequences per second of all members together, compilation and validation not counted."""
+        return self.pace.steps_per_second() * self.config.batch * self.population.size
 
-    def evaluate(self) -> dict[str, Any]:
-        """Validate, keep the best, write a line and a checkpoint."""
-        metrics: dict[str, Any] = {"step": self.step, **{f"train_{k}": v for k, v in self.means().items()}}
-        metrics |= self.validation(self.state.model, self.keys.validation)
-        metrics |= {"skipped_steps": int(self.state.optimiser.total_notfinite)}
-        metrics |= {"sequences_per_second": self.rate(), "seconds": self.pace.elapsed()}
-        bound = metrics["validation_bound"]
-        is_best = math.isfinite(bound) and (self.best is None or bound > self.best)
-        if is_best:
-            self.best = bound
-            save_model(self.out / BEST, self.state.model, model_extra(self.preset, self.step, bound))
-        runs.append_metrics(self.out, metrics)
-        self.state = without_totals(self.state)
+    # --- collapse
+
+    def check(self) -> None:
+        """Look for members that have collapsed; replace them where that is wanted and possible, else say so once."""
+        members = self.population.members
+        for i in self.watch.check(self.state):
+            failure = str(members[i].collapsed)
+            event = self.replace(i, failure) if self.config.restart_collapsed else None
+            event = event or Event(self.step, i, failure, "warned", members[i].seed)
+            if not any(event.repeats(past) for past in self.events):
+                self.events.append(event._asdict())
+                runs.note_alarms(self.out, self.events)
+                self.display.say(event.line(self.population.size))
+        if self.step == 0:  # begun afresh, alone: from here on a resumed run goes on
+            self.save()
+        elif any(member.restarts for member in members):
+            self.state = catch_up(self.state, self.config.warm_up)
+
+    def replace(self, i: int, failure: str) -> Event | None:
+        """Begin a collapsed member afresh, or later make it a copy of a healthy one; None where neither is possible."""
+        population, member, step = self.population, self.population.members[i], self.step
+        if member.restarts >= MOST_RESTARTS:
+            return None
+        if is_early(step, self.config):
+            member.restart()
+            if population.is_alone:
+                runs.clear_folder(self.out, runs.LEARNT)
+                self.state, self.stale = population.first(), 0
+            else:
+                self.state = population.afresh(self.state, i)
+            return Event(step, i, failure, "afresh", member.seed)
+        donor = None if population.is_alone else find_donor(population.members)
+        if donor is None:
+            return None
+        member.restart()
+        self.state = population.copied(self.state, i, donor)
+        return Event(step, i, failure, "copied", member.seed, donor)
+
+    # --- evaluation
+
+    def evaluate(self) -> list[dict[str, Any]]:
+        """Validate, keep the best, write a line for every member, and a checkpoint."""
+        members = self.population.members
+        lines = self.lines()
+        improved = set()
+        for i, (member, line) in enumerate(zip(members, lines, strict=True)):
+            bound = line["validation_bound"]
+            if math.isfinite(bound) and (member.best is None or bound > member.best):
+                member.best = bound
+                improved.add(i)
+                self.keep(i, bound, BEST if self.population.is_alone else f"{MEMBERS}/{i}")
+            runs.append_metrics(self.out, line)
+        chosen = leader(members)
+        if not self.population.is_alone and (chosen in improved or chosen != self.best_is):
+            folder = self.out / MEMBERS / str(chosen)
+            save_model(self.out / BEST, load_model(folder), read_card(folder)["training"])
+        self.best_is, self.stale = chosen, 0 if chosen in improved else self.stale + 1
+        self.state = self.population.without_totals(self.state)
         self.save()
-        self.display.evaluated(self.step, bound, is_best)
-        return metrics
+        bounds = [line["validation_bound"] for line in lines]
+        self.display.evaluated(self.step, bounds, chosen in improved, count_healthy(members))
+        return lines
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What metrics.jsonl is told about every member."""
+        found = self.validation(self.population, self.state.model, self.key)
+        skipped = np.atleast_1d(np.asarray(self.state.optimiser.total_notfinite))
+        clock = {"sequences_per_second": self.rate(), "seconds": self.pace.elapsed()}
+        lines = []
+        for i, (member, means) in enumerate(zip(self.population.members, self.means(), strict=True)):
+            who = {} if self.population.is_alone else {"member": i}
+            line = {"step": self.step} | who | {f"train_{name}": value for name, value in means.items()} | found[i]
+            lines.append(line | {"skipped_steps": int(skipped[i]), "alarm": member.alarm} | clock)
+            member.alarm = member.collapsed
+        return lines
+
+    def keep(self, i: int, bound: float | None, name: str) -> None:
+        """Save a member's present model in a folder of the run."""
+        member, number = self.population.members[i], None if self.population.is_alone else i
+        model = self.population.take(self.state.model, i)
+        save_model(self.out / name, model, model_extra(member, number, self.step, bound))
 
     def save(self) -> None:
         """Write a checkpoint."""
-        save_state(self.out, self.state, self.preset, self.best, self.pace.elapsed())
+        members = self.population.members
+        best = members[leader(members)].best
+        notes = tuple(member.notes() for member in members)
+        past = (self.pace.elapsed(), self.stale, notes, tuple(self.events))
+        save_state(self.out, self.population, self.state, Notes(self.population.preset, self.step, best, *past))
 
-    def notify(self, metrics: dict[str, Any] | None) -> None:
+    def notify(self, lines: list[dict[str, Any]]) -> None:
         """Tell the callbacks."""
-        progress = Progress(self.step, self.state.model, metrics, self.out)
+        if not self.callbacks:
+            return
+        metrics = lines[self.best_is] if lines else None
+        model = self.population.take(self.state.model, self.best_is)
         for callback in self.callbacks:
-            callback(progress)
+            callback(Progress(self.step, model, metrics, lines, self.out))

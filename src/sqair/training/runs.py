@@ -1,8 +1,9 @@
 """Run folders: their names, the files in them, and what may be written over.
 
-run.json         version, command, device, seed, start and end    preset.json     all settings
-metrics.jsonl    one line of numbers per evaluation               checkpoints/    to resume from
-best/            the model with the best validation bound         config.json, model.safetensors: the same model
+run.json         version, command, device, seed, start, end, alarms   preset.json       all settings
+metrics.jsonl    one line of numbers per evaluation and member        checkpoints/      to resume from
+best/            the model with the best validation bound             config.json, model.safetensors: the same model
+members/<i>/     the best model of each member of a population        reconstructions/, curves.png, tensorboard/
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,11 @@ from sqair.training.checkpoint import CONFIG, WEIGHTS
 from sqair.training.files import finite, write_json, write_text
 
 RUN, PRESET, METRICS = "run.json", "preset.json", "metrics.jsonl"
-OURS = (RUN, PRESET, METRICS, CONFIG, WEIGHTS, "best", "checkpoints")
+BEST, MEMBERS = "best", "members"
+PICTURES, CURVES, TENSORBOARD = "reconstructions", "curves.png", "tensorboard"
+LEARNT = (METRICS, CONFIG, WEIGHTS, BEST, MEMBERS, "checkpoints", PICTURES, CURVES)
+"""What a run that is begun afresh leaves behind."""
+OURS = (RUN, PRESET, *LEARNT, TENSORBOARD)
 """What a train run writes, and so what `--overwrite` may delete."""
 
 
@@ -83,9 +89,9 @@ def check_writable(folder: Path) -> None:
         raise UserError(f"cannot write to {folder}: {error.strerror or error}; choose another --out") from error
 
 
-def clear_folder(folder: Path) -> None:
+def clear_folder(folder: Path, names: Sequence[str] = OURS) -> None:
     """Delete what an earlier run wrote there, and nothing else."""
-    for name in OURS:
+    for name in names:
         path = folder / name
         if path.is_dir():
             shutil.rmtree(path)
@@ -119,6 +125,11 @@ def end_run(folder: Path, outcome: str) -> None:
     write_json(folder / RUN, read_run(folder) | {"ended": now(), "outcome": outcome})
 
 
+def note_alarms(folder: Path, events: Sequence[dict[str, Any]]) -> None:
+    """Write all collapses so far into run.json."""
+    write_json(folder / RUN, read_run(folder) | {"alarms": list(events)})
+
+
 def read_run(folder: Path) -> dict[str, Any]:
     """run.json; empty when it is missing or damaged, since nothing depends on it."""
     with contextlib.suppress(OSError, ValueError):
@@ -138,6 +149,7 @@ def describe_run(preset: Preset, command: str) -> dict[str, Any]:
         "jax": jax.__version__,
         "python": platform.python_version(),
         "seed": preset.train.seed,
+        "alarms": [],
         "started": now(),
         "ended": None,
         "outcome": None,

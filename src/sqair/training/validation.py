@@ -1,4 +1,9 @@
-"""The validation bound: on the same held-out sequences with the same noise every time, without training's restraint."""
+"""The validation bound: on the same held-out sequences with the same noise every time, without training's restraint.
+
+Members of a population share sequences and noise, so that their bounds can be compared.
+"""
+
+import copy
 
 import equinox as eqx
 import jax
@@ -9,7 +14,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sqair.config import Preset, UserError
 from sqair.data import FileSource, Source
 from sqair.model import SequenceModel
-from sqair.objective import Diagnostics, diagnose, draw_particles, iwae, run_particles
+from sqair.objective import Diagnostics, diagnose, draw_particles, iwae, run_particles, summarise
+from sqair.training.population import Population
 from sqair.training.step import model_frames
 
 VALIDATION_SEED = 1
@@ -29,16 +35,25 @@ class Validation:
         if channels != preset.model.channels:
             raise UserError(f"the data has {channels} channels, the model {preset.model.channels}; set model.channels")
 
-    def __call__(self, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:
-        """Means over all sequences, each name with the prefix `validation_`; the bound is in nats per frame."""
+    def __call__(self, population: Population, model: SequenceModel, key: PRNGKeyArray) -> list[dict[str, float]]:
+        """Means over all sequences for every member, each name with the prefix `validation_`; bounds are per frame."""
         count = len(self.frames)
         parts = []
         for start in range(0, count, self.batch):
             index = np.arange(start, start + self.batch)
-            part = batch_bound(model, key, self.frames[index % count], jnp.asarray(index), self.particles)
-            parts.append(jax.tree.map(lambda values, real=index < count: np.asarray(values, np.float64)[real], part))
-        means = jax.tree.map(lambda *values: float(np.concatenate(values).mean()), *parts)
-        return {f"validation_{name}": value for name, value in means._asdict().items()}
+            frames = self.frames[index % count]
+            part = population.map(batch_bound, model, key, frames, jnp.asarray(index), self.particles)
+            parts.append(jax.tree.map(lambda values, real=index < count: np.asarray(values, np.float64)[:, real], part))
+        means = jax.tree.map(lambda *values: np.concatenate(values, axis=1).mean(1), *parts)._asdict()
+        return [
+            {f"validation_{name}": float(values[i]) for name, values in means.items()} for i in range(population.size)
+        ]
+
+    def part(self, count: int) -> "Validation":
+        """The same with the first `count` sequences only; nothing is compiled anew for it where batches fit."""
+        fewer = copy.copy(self)
+        fewer.frames = self.frames[:count]
+        return fewer
 
 
 @eqx.filter_jit
@@ -56,7 +71,7 @@ def batch_bound(
 
     def one(key: PRNGKeyArray, frames: Float[Array, "T Y X C"]) -> Diagnostics:
         info = run_particles(model, draw_particles(model, key, particles, frames.shape[0]), frames)
-        return diagnose(info, iwae(info.log_weight.sum(-1)), length)
+        return diagnose(summarise(info), iwae(info.log_weight.sum(-1)), length)
 
     keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i), each))(index).reshape(-1)
     values = jax.vmap(one)(keys, sequences)

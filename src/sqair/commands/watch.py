@@ -1,0 +1,189 @@
+"""What `sqair train` shows of a run while it goes on: reconstructions, learning curves, TensorBoard files.
+
+Training does not know of these; it gets them as callbacks, and they write at evaluations only.
+"""
+
+import importlib.util
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from sqair.baselines.air import AIR
+from sqair.commands.scenes import infer, scene
+from sqair.config import Preset, UserError
+from sqair.data import FileSource, open_data
+from sqair.data.files import written_atomically
+from sqair.figures import COLOURS, FAINT, INK, Row, strip
+from sqair.image import as_frames
+from sqair.model import SQAIR
+from sqair.training.loop import Callback, Progress
+from sqair.training.runs import CURVES, PICTURES, TENSORBOARD, read_metrics
+from sqair.training.validation import VALIDATION_SEED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SHOWN = 4
+"""Validation sequences in a picture, chosen out of ..."""
+CHOICE = 32
+"""... so many."""
+KEPT = 10
+"""Pictures that are kept."""
+PARTICLES = 5
+"""Inferences of which the most probable is shown."""
+PANELS = {
+    "bound, nats per frame": {"validation_bound": "validation", "train_bound": "training"},
+    "objects per frame": {"validation_objects": "present", "validation_propagated": "kept"},
+    "discoveries": {
+        "validation_discovered_first": "in the first frame",
+        "validation_discovered_later": "per later frame",
+    },
+}
+"""What is plotted: titles, then fields of metrics.jsonl and their names; the first is solid, the second dashed."""
+
+
+def watchers(preset: Preset, *, tensorboard: bool) -> list[Callback]:
+    """The callbacks of a run."""
+    return [Reconstructions(preset), draw_curves, *([TensorBoard()] if tensorboard else [])]
+
+
+# --- reconstructions
+
+
+class Reconstructions:
+    """Writes reconstructions/step-<step>.png and latest.png: validation sequences, and what the best model finds."""
+
+    def __init__(self, preset: Preset) -> None:
+        self.frames = choose_sequences(preset)
+
+    def __call__(self, progress: Progress) -> None:
+        """Draw, at evaluations."""
+        if progress.metrics is None:
+            return
+        folder = progress.out / PICTURES
+        rows = [row for i, frames in enumerate(self.frames) for row in self.rows(progress, i, frames)]
+        path = folder / f"step-{progress.step:06d}.png"
+        strip(path, rows, zoom=max(1, round(100 / self.frames.shape[2])))
+        with written_atomically(folder / "latest.png") as file:
+            file.write(path.read_bytes())
+        for old in sorted(folder.glob("step-*.png"))[:-KEPT]:
+            old.unlink()
+
+    def rows(self, progress: Progress, i: int, frames: Float[ndarray, "T Y X C"]) -> list[Row]:
+        """A sequence, and below it the reconstruction; boxes where the model has objects."""
+        info = infer(progress.model, jax.random.key(i), jnp.asarray(frames), PARTICLES)
+        if not isinstance(progress.model, SQAIR | AIR):
+            return [Row(f"{i + 1}  input", frames), Row("reconstruction", np.asarray(info.canvas))]
+        found = scene(progress.model, info)
+        return [Row(f"{i + 1}  input", frames), Row("found", found.canvas, found.boxes, found.ids)]
+
+
+def choose_sequences(preset: Preset) -> Float[ndarray, "S T Y X C"]:
+    """Validation sequences with much to see: some of the brighter half, the brightest first."""
+    source = open_data(preset.data, "validation")
+    count = min(CHOICE, len(source.sequences.frames)) if isinstance(source, FileSource) else CHOICE
+    frames = np.asarray(jax.vmap(as_frames)(jnp.asarray(source.fixed(count, VALIDATION_SEED).frames)))
+    order = np.argsort(-frames.reshape(count, -1).mean(1), kind="stable")
+    return frames[order[:: max(1, count // (2 * SHOWN))][:SHOWN]]
+
+
+# --- learning curves
+
+
+def draw_curves(progress: Progress) -> None:
+    """Write curves.png from metrics.jsonl, at evaluations: the best member in bold, the others pale."""
+    if progress.metrics is None:
+        return
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    members: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for line in read_metrics(progress.out):
+        members[line.get("member", 0)].append(line)
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    for axes, (title, fields) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+        draw_panel(axes, title, fields, members, progress.metrics.get("member", 0))
+    with written_atomically(progress.out / CURVES) as file:
+        canvas.print_png(file)
+
+
+def draw_panel(
+    axes: "Axes", title: str, fields: dict[str, str], members: dict[int, list[dict[str, Any]]], best: int
+) -> None:
+    """One plot: a line for every field and member."""
+    is_alone = len(members) == 1
+    for number in sorted(members, key=lambda i: i == best):
+        for f, (name, label) in enumerate(fields.items()):
+            lines = [line for line in members[number] if line.get(name) is not None]
+            colour = COLOURS[6 - 2 * f] if is_alone else COLOURS[number % len(COLOURS)]
+            axes.plot(
+                [line["step"] for line in lines],
+                [line[name] for line in lines],
+                color=colour,
+                alpha=1.0 if number == best else 0.55,
+                linewidth=2.4 if number == best else 1.1,
+                linestyle="-" if f == 0 else "--",
+                marker="o" if len(lines) == 1 else "",
+                label=label if is_alone else f"member {number}" if f == 0 else None,
+            )
+    axes.set_title(title if is_alone else f"{title}: {', '.join(fields.values())} (dashed)", fontsize=11, color=INK)
+    axes.set_xlabel("step", color=INK)
+    axes.grid(color="#E6E6E6", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=FAINT, labelcolor=INK)
+    axes.legend(frameon=False, fontsize=9)
+    set_limits(axes, [line[name] for lines in members.values() for line in lines for name in fields if line.get(name)])
+
+
+def set_limits(axes: "Axes", values: Sequence[float]) -> None:
+    """Show where most of the values lie: the first ones of a run can be so low that nothing else would be seen."""
+    if len(values) < 2:
+        return
+    low, top = float(np.quantile(values, 0.05)), max(values)
+    bottom = min(low, top - (top - float(np.median(values))) * 3)
+    margin = 0.05 * (top - max(bottom, min(values))) or 0.5
+    axes.set_ylim(max(bottom, min(values)) - margin, top + margin)
+
+
+# --- TensorBoard
+
+
+def check_tensorboard() -> None:
+    """Refuse, before anything is done, to write files that nothing installed can write."""
+    if importlib.util.find_spec("tensorboardX") is None:
+        raise UserError("--tensorboard needs a package that is not installed; run `pip install 'sqair[log]'`")
+
+
+class TensorBoard:
+    """Writes the numbers of metrics.jsonl as event files into tensorboard/, one folder for each member."""
+
+    def __init__(self) -> None:
+        self.writers: dict[Path, Any] = {}
+
+    def __call__(self, progress: Progress) -> None:
+        """Write the lines of an evaluation."""
+        for line in progress.lines:
+            name = f"member-{line['member']}" if "member" in line else ""
+            writer = self.writer(progress.out / TENSORBOARD / name)
+            for field, value in line.items():
+                if isinstance(value, float):
+                    group, _, rest = field.partition("_")
+                    tag = f"{group}/{rest}" if group in ("train", "validation") else f"speed/{field}"
+                    writer.add_scalar(tag, value, line["step"])
+            writer.flush()
+
+    def writer(self, folder: Path) -> Any:
+        """The writer of a folder, which is kept open."""
+        if folder not in self.writers:
+            from tensorboardX import SummaryWriter
+
+            self.writers[folder] = SummaryWriter(str(folder))
+        return self.writers[folder]

@@ -1,0 +1,182 @@
+"""All members of a run as one compiled program: `vmap` over everything in the train state but the step.
+
+The step is shared, so that branches on it, such as the curriculum's length, stay branches. A run of one member has no
+member axis at all: it is the program of step.py itself.
+
+Axes: R members, B sequences, T frames, Y, X, C frame.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from sqair.config import Preset, TrainConfig
+from sqair.data import Source
+from sqair.model import SequenceModel
+from sqair.training.members import KNOBS, Member, new_members
+from sqair.training.step import TrainState, first_state, seed_keys, train_step, train_steps, without_totals
+
+T = TypeVar("T")
+
+EACH = eqx.if_array(0)
+AXES = TrainState(step=None, model=EACH, optimiser=EACH, nvil=EACH, totals=EACH, counted=EACH)  # type: ignore[arg-type]
+"""Where the member axis is in a state."""
+UNCOMPILED = ("seed", "evaluate_every", "validation_sequences", "keep", "members", "sweep", "patience")
+"""Fields of TrainConfig that the compiled step does not depend on, besides `restart_collapsed`."""
+
+
+class Population:
+    """The members of a run, and what is done to all of them at once."""
+
+    def __init__(self, preset: Preset) -> None:
+        self.preset = preset
+        self.members: list[Member] = new_members(preset)
+
+    @property
+    def size(self) -> int:
+        """R, the number of members."""
+        return len(self.members)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is but one member, and so no member axis."""
+        return self.size == 1
+
+    def first(self) -> TrainState:
+        """The state before the first step."""
+        keys = [seed_keys(member.seed).weights for member in self.members]
+        preset = dataclasses.replace(self.preset, train=essential(self.preset.train))
+        return first_state(preset, keys[0]) if self.is_alone else first_states(preset, jnp.stack(keys))
+
+    def advance(self, state: TrainState, source: Source, count: int) -> TrainState:
+        """The state after `count` steps of every member."""
+        keys = [seed_keys(member.seed).steps for member in self.members]
+        if self.is_alone:
+            config = essential(self.members[0].preset.train)
+            return train_steps(state, source, keys[0], config, jnp.array(count))
+        config = essential(self.preset.train)
+        return train_members(state, source, jnp.stack(keys), self.knobs(), config, jnp.array(count))
+
+    def knobs(self) -> dict[str, Float[Array, " R"]]:
+        """The numbers in which members differ."""
+        configs = [member.preset.train for member in self.members]
+        values = {name: [getattr(config, name) for config in configs] for name in KNOBS}
+        return {name: jnp.array(numbers) for name, numbers in values.items() if len(set(numbers)) > 1}
+
+    def map(self, function: Callable[..., Any], model: SequenceModel, *rest: Any) -> Any:
+        """`function` of every member's model and of `rest`, compiled; results have a leading member axis, R = 1 too."""
+        return map_members(function, model, rest, self.is_alone)
+
+    def take(self, tree: T, index: int) -> T:
+        """One member's part of a tree of arrays with member axis."""
+        return tree if self.is_alone else take(tree, jnp.array(index))
+
+    def without_totals(self, state: TrainState) -> TrainState:
+        """The state with its running sums begun anew."""
+        return without_totals(state) if self.is_alone else forget_totals(state)
+
+    def afresh(self, state: TrainState, index: int) -> TrainState:
+        """The state with new weights for one member, from its present seed."""
+        preset = dataclasses.replace(self.preset, train=essential(self.preset.train))
+        return put(state, first_state(preset, seed_keys(self.members[index].seed).weights), jnp.array(index))
+
+    def copied(self, state: TrainState, index: int, donor: int) -> TrainState:
+        """The state in which one member has the parameters and the optimiser of another."""
+        return put(state, self._one(state, donor), jnp.array(index))
+
+    def _one(self, state: TrainState, index: int) -> TrainState:
+        """The state of one member alone."""
+        rest = self.take(state._replace(step=None), index)
+        return rest._replace(step=state.step)
+
+
+def essential(config: TrainConfig) -> TrainConfig:
+    """`config` without what the compiled step does not depend on, so that one compilation serves more runs."""
+    plain = TrainConfig()
+    same = {name: getattr(plain, name) for name in UNCOMPILED}
+    return dataclasses.replace(config, restart_collapsed=False, **same)
+
+
+@eqx.filter_jit
+def first_states(preset: Preset, keys: PRNGKeyArray) -> TrainState:
+    """The state of all members before the first step; `keys` has the member axis."""
+    return eqx.filter_vmap(lambda key: first_state(preset, key), out_axes=AXES)(keys)
+
+
+@eqx.filter_jit
+def train_members(
+    states: TrainState,
+    source: Source,
+    keys: PRNGKeyArray,
+    knobs: dict[str, Float[Array, " R"]],
+    config: TrainConfig,
+    count: Int[Array, ""],
+) -> TrainState:
+    """`count` steps of all members; each has its own key, and its own values of `knobs` instead of `config`'s."""
+
+    def member(state: TrainState, key: PRNGKeyArray, knobs: dict[str, Float[Array, ""]]) -> TrainState:
+        return train_step(state, source, key, dataclasses.replace(config, **knobs))
+
+    step = eqx.filter_vmap(member, in_axes=(AXES, EACH, EACH), out_axes=AXES)
+    arrays, rest = eqx.partition(states, eqx.is_array)
+
+    def advance(_: Int[Array, ""], arrays: TrainState) -> TrainState:
+        return eqx.filter(step(eqx.combine(arrays, rest), keys, knobs), eqx.is_array)
+
+    return eqx.combine(jax.lax.fori_loop(0, count, advance, arrays), rest)
+
+
+@eqx.filter_jit
+def map_members(function: Callable[..., Any], models: SequenceModel, rest: tuple[Any, ...], is_alone: bool) -> Any:
+    """`function` of every model and of `rest`, which all models share."""
+    if is_alone:
+        return jax.tree.map(lambda leaf: leaf[None], function(models, *rest))
+    return eqx.filter_vmap(lambda model: function(model, *rest))(models)
+
+
+@eqx.filter_jit
+def take(tree: T, index: Int[Array, ""]) -> T:
+    """One member's part of arrays with member axis."""
+    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, tree)
+
+
+@eqx.filter_jit
+def put(states: TrainState, one: TrainState, index: Int[Array, ""]) -> TrainState:
+    """The states with one member's replaced; the step, which is shared, stays."""
+
+    def replace(leaf: Any, new: Any) -> Any:
+        return leaf.at[index].set(new) if eqx.is_array(leaf) else leaf
+
+    moved = jax.tree.map(replace, states._replace(step=None), one._replace(step=None))
+    return moved._replace(step=states.step)
+
+
+@eqx.filter_jit
+def forget_totals(states: TrainState) -> TrainState:
+    """The states with their running sums begun anew."""
+    return eqx.filter_vmap(without_totals, in_axes=(AXES,), out_axes=AXES)(states)
+
+
+@eqx.filter_jit
+def catch_up(state: TrainState, warm_up: int) -> TrainState:
+    """Let the learning rate of members that were restarted follow the shared step again, once they have warmed up.
+
+    Otherwise it would not have fallen to 0 at the end. Adam's own count stays: it belongs to its moments.
+    """
+
+    def is_schedule(part: Any) -> bool:
+        return isinstance(part, optax.ScaleByScheduleState)
+
+    def follow(part: Any) -> Any:
+        if not is_schedule(part):
+            return part
+        late = jnp.maximum(part.count, state.step.astype(part.count.dtype))
+        return part._replace(count=jnp.where(part.count >= warm_up, late, part.count))
+
+    return state._replace(optimiser=jax.tree.map(follow, state.optimiser, is_leaf=is_schedule))

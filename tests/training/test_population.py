@@ -1,0 +1,259 @@
+"""Populations: many members in one program, each as if it were alone; the best is chosen by its bound; restarts."""
+
+import dataclasses
+import inspect
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from sqair.config import Preset
+from sqair.data import open_data
+from sqair.training import health, population
+from sqair.training.checkpoint import load_model, named_arrays, read_card
+from sqair.training.loop import Progress, Stopped, train
+from sqair.training.population import Population, catch_up, train_members
+from sqair.training.resume import checkpoints, read_notes
+from sqair.training.runs import read_metrics, read_run
+from sqair.training.step import TrainState, first_state, seed_keys, train_steps
+
+RATES = (3e-3, 1e-3)
+TIMES = ("seconds", "sequences_per_second")
+
+
+@pytest.fixture(scope="module")
+def four(small: Preset) -> Preset:
+    """Two learning rates with two seeds each. All tests share its compiled step."""
+    sweep = (f"learning_rate={','.join(map(str, RATES))}",)
+    return dataclasses.replace(small, train=dataclasses.replace(small.train, members=2, sweep=sweep))
+
+
+class Named:
+    """Stands for the alarm: names what it is told for each member, in the order of the checks."""
+
+    def __init__(self, failures: Callable[[int, int], str | None]) -> None:
+        self.failures, self.calls = failures, 0
+
+    def __call__(self, *_: Any, **__: Any) -> str | None:
+        check, member = divmod(self.calls, 4)
+        self.calls += 1
+        return self.failures(check, member)
+
+
+@pytest.fixture
+def alarm(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
+    """Replace the alarm by one that names what a function of (check, member) says."""
+
+    def set_alarm(failures: Callable[[int, int], str | None]) -> None:
+        monkeypatch.setattr(health.alarm, "measure", no_signals)
+        monkeypatch.setattr(health.alarm, "name_failure", Named(failures))
+
+    return set_alarm
+
+
+def no_signals(*_: Any) -> jax.Array:
+    return jnp.zeros(())
+
+
+@pytest.fixture(scope="module")
+def finished(four: Preset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A population from start to end; its third member fails at all checks up to the 30th and is replaced."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(health.alarm, "measure", no_signals)
+        patch.setattr(health.alarm, "name_failure", Named(failing))
+        out = tmp_path_factory.mktemp("runs") / "whole"
+        return train(restarting(four), out, quiet=True)
+
+
+def restarting(preset: Preset) -> Preset:
+    return dataclasses.replace(preset, train=dataclasses.replace(preset.train, restart_collapsed=True))
+
+
+def failing(_: int, member: int) -> str | None:
+    return "ghosts" if member == 2 else None
+
+
+def numbers(run: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(run)]
+
+
+def tensors(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+
+
+def member_of(tree: Any, i: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[i], eqx.filter(tree, eqx.is_array))
+
+
+def assert_equal(a: Any, b: Any) -> None:
+    left, right = (named_arrays(eqx.filter(tree, eqx.is_array)) for tree in (a, b))
+    assert left.keys() == right.keys()
+    for name, array in left.items():
+        assert np.array_equal(array, right[name]), name
+
+
+# --- the program
+
+
+def test_a_member_is_what_it_would_be_alone(small: Preset, four: Preset) -> None:
+    """The second seed with the first learning rate: same weights at first, and the same steps but for rounding."""
+    source, many = open_data(four.data, "train"), Population(four)
+    states = many.first()
+    alone = dataclasses.replace(small, train=dataclasses.replace(small.train, seed=1))
+    keys = seed_keys(1)
+    state = first_state(alone, keys.weights)
+    assert_equal(member_of(states.model, 1), state.model)
+    states = many.advance(states, source, 4)
+    state = train_steps(state, source, keys.steps, population.essential(alone.train), jnp.array(4))
+    assert (int(states.step), int(state.step)) == (4, 4)
+    assert float(states.totals.bound[1]) == pytest.approx(float(state.totals.bound), rel=1e-3)
+    assert float(states.totals.bound[0]) != pytest.approx(float(state.totals.bound), rel=1e-3), "another seed"
+    assert float(states.totals.bound[3]) != pytest.approx(float(state.totals.bound), rel=1e-3), "another rate"
+    for name, array in named_arrays(state.model).items():
+        assert np.allclose(array, named_arrays(states.model)[name][1], atol=2e-3), name
+
+
+def test_the_step_is_shared_so_that_branches_on_it_stay_branches(four: Preset, monkeypatch) -> None:
+    def step(state: TrainState, *_: Any) -> TrainState:
+        moved = jax.lax.cond(state.step < 2, lambda bound: bound + 1, lambda bound: bound, state.totals.bound)
+        return state._replace(step=state.step + 1, totals=state.totals._replace(bound=moved))
+
+    monkeypatch.setattr(population, "train_step", step)
+    many = Population(four)
+    states = eqx.filter_eval_shape(many.first)
+    assert states.step.shape == ()
+    assert all(leaf.shape[0] == 4 for leaf in jax.tree.leaves(eqx.filter(states._replace(step=None), eqx.is_array)))
+    states = many.first()
+    source, keys = open_data(four.data, "train"), jnp.stack([jax.random.key(0)] * 4)
+    raw = inspect.unwrap(train_members)
+    program, _, _ = eqx.filter_make_jaxpr(raw)(states, source, keys, many.knobs(), four.train, jnp.array(3))
+    assert "cond[" in str(program)
+
+
+def test_only_what_differs_is_an_array(four: Preset) -> None:
+    knobs = Population(four).knobs()
+    assert list(knobs) == ["learning_rate"]
+    assert np.allclose(knobs["learning_rate"], [3e-3, 3e-3, 1e-3, 1e-3])
+
+
+def test_members_are_taken_and_replaced(four: Preset) -> None:
+    many = Population(four)
+    states = many.first()
+    states = states._replace(counted=jnp.arange(4), step=jnp.array(9))
+    copied = many.copied(states, 0, 3)
+    assert_equal(member_of(copied._replace(step=None), 0), member_of(states._replace(step=None), 3))
+    assert_equal(member_of(copied._replace(step=None), 1), member_of(states._replace(step=None), 1))
+    many.members[2].restart()
+    afresh = many.afresh(states, 2)
+    assert (int(copied.step), int(afresh.step)) == (9, 9)
+    assert_equal(member_of(afresh.model, 2), first_state(four, seed_keys(1000).weights).model)
+    assert_equal(many.take(states.model, 1), member_of(states.model, 1))
+    assert many.without_totals(states).counted.tolist() == [0] * 4
+
+
+def test_a_restarted_members_learning_rate_catches_up(four: Preset) -> None:
+    states = Population(four).first()._replace(step=jnp.array(60))
+
+    def counts(optimiser: Any) -> list[list[int]]:
+        parts = jax.tree.leaves(optimiser, is_leaf=lambda part: isinstance(part, optax.ScaleByScheduleState))
+        return [part.count.tolist() for part in parts if isinstance(part, optax.ScaleByScheduleState)]
+
+    warm = jnp.array([60, 5, 10, 40], jnp.int32)
+    aged = jax.tree.map(
+        lambda part: part._replace(count=warm) if isinstance(part, optax.ScaleByScheduleState) else part,
+        states.optimiser,
+        is_leaf=lambda part: isinstance(part, optax.ScaleByScheduleState),
+    )
+    assert counts(catch_up(states._replace(optimiser=aged), 10).optimiser) == [[60, 5, 60, 60]]
+
+
+# --- the run
+
+
+def test_every_member_has_its_lines_and_its_model(four: Preset, finished: Path) -> None:
+    lines = read_metrics(finished)
+    assert [(line["step"], line["member"]) for line in lines] == [(s, m) for s in (80, 160, 240) for m in range(4)]
+    for member in range(4):
+        own = [line["validation_bound"] for line in lines if line["member"] == member]
+        card = read_card(finished / "members" / str(member))["training"]
+        assert card["validation_bound"] == max(own)
+        assert card["member"] == member
+        assert (card["train"]["members"], card["train"]["sweep"]) == (1, [])
+        assert card["train"]["learning_rate"] == RATES[member // 2]
+        assert card["train"]["seed"] == member % 2 + (3000 if member == 2 else 0)
+        assert named_arrays(load_model(finished / "members" / str(member)))
+    rates = {member: [line["validation_bound"] for line in lines if line["member"] == member][-1] for member in (0, 1)}
+    assert rates[0] != rates[1]
+
+
+def test_the_best_member_is_the_runs_model(finished: Path) -> None:
+    bounds = {m: read_card(finished / "members" / str(m))["training"]["validation_bound"] for m in range(4)}
+    best = max(bounds, key=lambda m: bounds[m])
+    assert read_card(finished)["training"]["member"] == best
+    assert tensors(finished) == tensors(finished / "best") == tensors(finished / "members" / str(best))
+    assert read_notes(finished).best == bounds[best]
+    assert read_run(finished)["outcome"] == "finished"
+
+
+def test_it_learns(finished: Path) -> None:
+    bounds = {(line["step"], line["member"]): line["validation_bound"] for line in numbers(finished)}
+    assert all(bounds[240, m] > bounds[80, m] for m in range(4))
+    assert bounds[240, 0] > bounds[80, 0] + 5
+
+
+def test_collapsed_members_are_replaced_three_times(finished: Path) -> None:
+    """Checks come every 6 steps from step 12 on; the second in a row that names a failure is a collapse."""
+    events = read_run(finished)["alarms"]
+    assert [(event["step"], event["action"]) for event in events] == [
+        (18, "afresh"),
+        (30, "copied"),
+        (42, "copied"),
+        (54, "warned"),
+    ]
+    assert all(event["member"] == 2 and event["failure"] == "ghosts" for event in events)
+    assert [event["seed"] for event in events] == [1000, 2000, 3000, 3000]
+    assert [event["donor"] is None for event in events] == [True, False, False, True]
+    named = {(line["step"], line["member"]): line["alarm"] for line in read_metrics(finished)}
+    assert named == {(s, m): "ghosts" if m == 2 else None for s in (80, 160, 240) for m in range(4)}
+
+
+@pytest.mark.parametrize("step", [20, 130])
+def test_stopped_and_resumed_it_ends_the_same(
+    four: Preset, finished: Path, tmp_path: Path, alarm, step: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.step >= step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    alarm(failing)
+    with pytest.raises(Stopped):
+        train(restarting(four), tmp_path, quiet=True, callbacks=[stop])
+    assert named_arrays(load_model(checkpoints(tmp_path)[-1])), "a checkpoint is a model, the best member's"
+    train(restarting(four), tmp_path, resume=True)
+    assert numbers(tmp_path) == numbers(finished)
+    assert read_run(tmp_path)["alarms"] == read_run(finished)["alarms"]
+    for folder in ("checkpoints/00000240", "best", "", *(f"members/{m}" for m in range(4))):
+        assert tensors(tmp_path / folder) == tensors(finished / folder), folder
+    said = capsys.readouterr().err
+    assert "healthy 3/4" in said
+    if step == 20:
+        assert "step 30: member 2 has collapsed (ghosts): replaced by a copy of member" in said
+
+
+def test_one_diverged_member_does_not_stop_the_others(four: Preset, tmp_path: Path, alarm, monkeypatch) -> None:
+    def poisoned(state: TrainState, *_: Any) -> TrainState:
+        count = jnp.array([0, 50, 0, 0])
+        return state._replace(step=state.step + 240, optimiser=state.optimiser._replace(notfinite_count=count))
+
+    alarm(lambda *_: None)
+    monkeypatch.setattr(population, "train_members", poisoned)
+    train(four, tmp_path, quiet=True)
+    assert read_run(tmp_path)["outcome"] == "finished"
