@@ -25,6 +25,8 @@ from sqair.training.step import TrainState, first_state, seed_keys, train_step
 KNOBS = ("learning_rate", "discovery_dropout", "discovery_cost", "rediscovery_cost")
 """Fields of TrainConfig in which members may differ."""
 HEALTHY = "healthy"
+WIDE = {"where_prior_mean": (3.0, 3.0, 0.0, 0.0), "where_prior_std": (0.1, 0.1, 0.3, 0.3)}
+"""A prior whose windows are as wide as the frame, so that one object can hold all there is."""
 LASTING = 10**9
 """Steps over which a price is annealed that is to last."""
 SMALL = Preset(
@@ -85,16 +87,15 @@ def provoked_cases(setting: Preset) -> list[Case]:
     price = worth(setting)
     free = {"discovery_dropout": 0.0, "discovery_cost": 0.0}
     forget = {"nothing_new_bias": 0.0, "survival_bias": -3.0, "propagation_bias": -2.0}
-    cases = [Case("re-detection", 0, free, forget)]
-    cases += [Case("re-detection", 0, {**free, "rediscovery_cost": -s * price}, forget) for s in (0.05, 0.1, 0.15)]
-    # what is paid for a discovery in the first frame is taken back in later ones, or objects would be found anew
+    cases = [Case("re-detection", 0, {**free, "rediscovery_cost": -s * price}, forget) for s in (0.02, 0.05, 0.1, 0.15)]
+    # What is paid for a discovery in the first frame is taken back in later ones, or objects would be found anew.
     gifts = [{"discovery_cost": -s * price, "rediscovery_cost": s * price} for s in (0.1, 0.15, 0.2)]
     cases += [Case("all slots used", 0, gift) for gift in gifts]
     cases += [Case("none used", 0, {"discovery_cost": s * price}) for s in (0.5, 1.0, 2.0)]
     cases += [Case("none used", 0, {"learning_rate": 0.1})]
-    cases += [Case("merged", 0, {"discovery_cost": s * price}) for s in (0.06, 0.09, 0.12, 0.15)]
-    cases += [Case("ghosts", 0, {"discovery_cost": -n, "rediscovery_cost": n}, {}, True) for n in (1.0, 2.0, 4.0)]
-    cases += [Case("divergence", 0, {"learning_rate": rate}) for rate in (1.0, 3.0, 10.0)]
+    cases += [Case("merged", 0, {"discovery_cost": s * price}, WIDE) for s in (0.02, 0.03, 0.04)]
+    cases += [Case("ghosts", 0, {"discovery_cost": n}, {}, True) for n in (-0.3, 0.0, 0.3)]
+    cases += [Case("divergence", 0, {"learning_rate": rate, **gifts[2]}) for rate in (0.3, 1.0, 3.0)]
     return [case._replace(seed=100 + number) for number, case in enumerate(cases)]
 
 

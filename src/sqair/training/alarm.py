@@ -47,23 +47,23 @@ FALL = 0.5
 """Divergence: the bound is this much below its best, as a share of what the ink is worth."""
 BELOW_EMPTY = 1.0
 """Divergence: the bound is this much below that of an empty canvas, as a share of what the ink is worth."""
-NONE = 0.15
+NONE = 0.1
 """None used: objects per frame with ink, at most."""
-ANEW = 0.5
+ANEW = 0.7
 """Re-detection: share of the objects in later frames that are new, at least."""
-FULL = 0.9
+FULL = 0.85
 """All slots used: share of slots filled where fewer things can be seen, at least."""
 NOTHING = 0.05
 """A ghost explains less than this share of what a single thing is worth, in each frame of its life."""
-HAUNTED = 0.6
+HAUNTED = 0.85
 """Ghosts: share of objects that are ghosts, at least."""
 FOUND = 0.6
 """Merged: objects per frame with a single thing, at least; with fewer, the model has not yet learned to see."""
-EXTRA = 0.35
+EXTRA = 0.25
 """Merged: how many more objects there are in frames with two things or more, at most."""
-SEEN = 0.15
+SEEN = 0.3
 """Merged: share of the ink in frames with a single thing that is explained, at least."""
-BOTH = 0.6
+BOTH = 0.65
 """Merged: the share explained in frames with several things is at least so much of that: the one object takes both."""
 
 
