@@ -20,8 +20,7 @@ IN_VIDEO = 4
 class Sample(Command):
     """Dream sequences from a model's prior, births and deaths included.
 
-    Writes samples.png, samples.mp4 (of the first 4 sequences) and samples.npz (frames; boxes, ids and counts too
-    if the model has objects).
+    Writes samples.png, samples.mp4 (of the first 4 sequences) and samples.npz (frames; of objects boxes, ids, counts).
 
     examples:
       sqair sample --model sqair-strokes
