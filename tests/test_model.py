@@ -14,7 +14,7 @@ from jax.custom_batching import custom_vmap
 
 from sqair.config import AUTHORS_SWITCHES, ConvConfig, ModelConfig
 from sqair.model import SQAIR, Restraint, no_restraint
-from sqair.objective import run_particles
+from sqair.objective import run_batch, run_particles, summarise
 
 T = 4
 TINY = ModelConfig(image=(6, 9), glimpse=(4, 3), max_objects=2, what_size=2, width=5)
@@ -34,8 +34,8 @@ def film(config=TINY, seed=1):
 
 
 @eqx.filter_jit
-def observe(model, frames, noise, state, length=None, restraint=None):
-    return model.observe(None, frames, noise=noise, state=state, length=length, restraint=restraint)
+def observe(model, frames, noise, state, restraint=None):
+    return model.observe(None, frames, noise=noise, state=state, restraint=restraint)
 
 
 def cut(tree, start, stop):
@@ -75,18 +75,22 @@ def test_a_sequence_in_two_parts_is_the_sequence(whole):
     assert info.propagated.sum() > 0
 
 
-@pytest.mark.parametrize("length", [0, 1, 3, T])
-def test_a_length_cuts_the_sequence(whole, length):
-    """State and Info are those of the first frames, and everything in the Info beyond them is zero."""
+def test_a_batch_is_its_sequences_cut_to_a_length(whole):
+    """What training runs, `run_batch`, gives the numbers of each particle of each sequence, and zeros beyond."""
     noise, _, info = whole
-    state, found = observe(make(), film(), noise, make().initial(), jnp.array(length))
-    assert_close(cut(found, 0, length), cut(info, 0, length))
-    for leaf in jax.tree.leaves(cut(found, length, T)):
-        assert not np.any(leaf)
-    assert int(state.time) == length
-    assert int(state.born) == int(info.discovered[:length].sum())
-    if length:
-        assert_close(state.objects, jax.tree.map(lambda leaf: leaf[length - 1], info.objects))
+    other = make().noise(jax.random.key(6), T)
+    expected = [summarise(observe(make(), film(), each, make().initial())[1]) for each in (noise, other)]
+    several = jax.tree.map(lambda a, b: jnp.stack([jnp.stack([a, b])] * 2), noise, other)
+    frames = jnp.stack([film(), film()])
+    run = eqx.filter_jit(run_batch)
+    for length in (0, 1, 3, T):
+        found = run(make(), several, frames, no_restraint(T), jnp.array(length))
+        for particle, single in enumerate(expected):
+            for sequence in range(2):
+                of_one = jax.tree.map(lambda leaf, s=sequence, k=particle: leaf[s, k], found)
+                assert_close(cut(of_one, 0, length), cut(single, 0, length))
+                assert not any(np.any(leaf) for leaf in jax.tree.leaves(cut(of_one, length, T)))
+    assert info.propagated.sum() > 0
 
 
 def test_prediction_is_observation_and_then_imagination():

@@ -17,8 +17,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from sqair.config import ModelConfig
 from sqair.distributions import Count, Gaussian, Noise, OnesThenZero, masked
-from sqair.networks import MLP, Encoders, encoder, gaussian, head, linear
-from sqair.objects import Latents
+from sqair.networks import MLP, Encoders, Linear, encoder, gaussian, head, linear
+from sqair.objects import Latents, scan_slots
 from sqair.spatial_transformer import SpatialTransformer
 
 
@@ -41,7 +41,7 @@ class SetEncoder(eqx.Module):
 class DiscoveryPosterior(eqx.Module):
     """q^D(D_t, z_t | x_t, z_t of P_t): a recurrent search for one object after another."""
 
-    rnn: eqx.nn.Linear
+    rnn: Linear
     """R^D, a vanilla RNN."""
     initial: Float[Array, " H"]
     where_head: MLP
@@ -89,7 +89,7 @@ class DiscoveryPosterior(eqx.Module):
 
         start = (self.initial, jnp.zeros(self.what_size), jnp.zeros(4))
         steps = Noise(noise.what, noise.where, noise.pres)
-        _, (hidden, what, where, q_what, q_where) = jax.lax.scan(find, start, steps)
+        _, (hidden, what, where, q_what, q_where) = scan_slots(find, start, steps)
         seen = (hidden, what) if self.presence_after_what else (hidden,)
         q_pres = OnesThenZero(jax.vmap(self.pres_head)(*seen)[:, 0], room)  # eq. 2
         pres = q_pres.sample(noise.pres) if noise.forced is None else noise.forced
@@ -137,8 +137,8 @@ class WherePrior(eqx.Module):
     mean: Float[Array, "4"]
     raw_std: Float[Array, "4"]
     """Before softplus."""
-    rnn: eqx.nn.Linear | None
-    to_where: eqx.nn.Linear | None
+    rnn: Linear | None
+    to_where: Linear | None
     fixed: bool = eqx.field(static=True)
     min_std: float = eqx.field(static=True)
 
@@ -203,6 +203,6 @@ class DiscoveryPrior(eqx.Module):
             where = self.where(previous, context).sample(noise_i)
             return where, where
 
-        _, where = jax.lax.scan(place, jnp.zeros(4), noise.where)
+        _, where = scan_slots(place, jnp.zeros(4), noise.where)
         new = Latents(noise.what, where, drawn if noise.forced is None else noise.forced)
         return new, *self.log_prob(new, propagated, room, is_first, context)

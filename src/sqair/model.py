@@ -9,13 +9,12 @@ Axes: T frames, N slots, W what, H hidden units, Y, X, C frame.
 """
 
 import abc
-from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from sqair.config import ModelConfig
 from sqair.discovery import DiscoveryPosterior, DiscoveryPrior, SetEncoder
@@ -103,20 +102,17 @@ class SequenceModel(eqx.Module):
         state: State | None = None,
         noise: Noise | None = None,
         restraint: Restraint | None = None,
-        length: Int[Array, ""] | None = None,
     ) -> tuple[State, Info]:
         """Infer the objects of a sequence.
 
-        The key may be None when the noise is given; `state` continues an earlier call. Frames from `length` on are
-        passed over: they cost nothing and their Info is zero, so one compiled program serves a whole curriculum.
+        The key may be None when the noise is given; `state` continues an earlier call.
         """
         frames = as_frames(frames)
-        total = frames.shape[0]
-        noise = self.noise(needed(key), total) if noise is None else noise
-        restraint = no_restraint(total) if restraint is None else restraint
+        noise = self.noise(needed(key), frames.shape[0]) if noise is None else noise
+        restraint = no_restraint(frames.shape[0]) if restraint is None else restraint
         state = self.initial() if state is None else state
         inputs = (frames, self.encode(frames), noise, restraint)
-        return scan_frames(self.step, state, inputs, length)
+        return jax.lax.scan(lambda carry, now: self.step(carry, *now), state, inputs)
 
     def imagine(
         self, key: PRNGKeyArray | None, length: int, *, state: State | None = None, noise: Noise | None = None
@@ -134,24 +130,6 @@ class SequenceModel(eqx.Module):
         state, seen = self.observe(key_seen, frames)
         state, dreamt = self.imagine(key_dreamt, length, state=state)
         return state, jax.tree.map(lambda a, b: jnp.concatenate([a, b]), seen, dreamt)
-
-
-def scan_frames(
-    step: Callable[..., tuple[State, Info]], state: State, inputs: tuple, length: Int[Array, ""] | None
-) -> tuple[State, Info]:
-    """`lax.scan` of a time-step over frames; from frame `length` on the state stays and the Info is zero."""
-
-    def live(carry: State, now: tuple) -> tuple[State, Info]:
-        return step(carry, *now)
-
-    def skip(carry: State, now: tuple) -> tuple[State, Info]:
-        _, info = jax.eval_shape(live, carry, now)
-        return carry, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
-
-    if length is None:
-        return jax.lax.scan(live, state, inputs)
-    times = jnp.arange(inputs[0].shape[0])
-    return jax.lax.scan(lambda c, now: jax.lax.cond(now[0] < length, live, skip, c, now[1]), state, (times, inputs))
 
 
 def needed(key: PRNGKeyArray | None) -> PRNGKeyArray:
@@ -222,9 +200,18 @@ class SQAIR(SequenceModel):
         log_p_p, presence_p_p = expected.log_prob(propagated)
         count = propagated.pres.sum()
         context = self.set_encoder(propagated.what, propagated.where, propagated.pres)
-        room = (self.config.max_objects - count) * restraint.discover
-        new, log_q_d, presence_q_d = self.discovery(noise_d, x, encoding, context, room, self.encoders, transformer)
-        log_p_d, presence_p_d = self.discovery_prior.log_prob(new, count, room, is_first, context)
+        room = self.config.max_objects - count
+
+        def discover() -> tuple[Latents, tuple[Array, Array], tuple[Array, Array]]:
+            new, *log_q = self.discovery(noise_d, x, encoding, context, room, self.encoders, transformer)
+            return new, tuple(log_q), self.discovery_prior.log_prob(new, count, room, is_first, context)
+
+        def pass_over() -> tuple[Latents, tuple[Array, Array], tuple[Array, Array]]:
+            nothing = jax.tree.map(jnp.zeros_like, propagated)
+            return nothing, (jnp.zeros(()), jnp.zeros(())), (jnp.zeros(()), jnp.zeros(()))
+
+        is_on = restraint.discover > 0
+        new, (log_q_d, presence_q_d), (log_p_d, presence_p_d) = jax.lax.cond(is_on, discover, pass_over)
 
         state = self._unite(state, propagated, temporal, expected.hidden, new)
         canvas = self.image.canvas(state.objects)

@@ -21,9 +21,34 @@ HEAD_GAIN = 0.1
 """Output layers of heads start small, so that training starts from the biases in `config.py`."""
 
 
-def linear(size_in: int, size_out: int, *, key: PRNGKeyArray, gain: float = 1.0, bias: float = 0.0) -> eqx.nn.Linear:
+class Linear(eqx.nn.Linear):
+    """Equinox's layer, multiplied from the right: in a batch the features then stay the last axis, without copies."""
+
+    def __call__(self, x: Float[Array, " _"], *, key: PRNGKeyArray | None = None) -> Float[Array, " F"]:
+        """W x + b."""
+        assert self.bias is not None
+        return x @ self.weight.T + self.bias
+
+
+class GRUCell(eqx.nn.GRUCell):
+    """Equinox's cell, multiplied from the right, too."""
+
+    def __call__(
+        self, input: Float[Array, " _"], hidden: Float[Array, " H"], *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " H"]:
+        """The next state: reset and update gates, and a candidate that sees the state through the reset gate."""
+        assert self.bias is not None
+        assert self.bias_n is not None
+        reset, update, new = jnp.split(input @ self.weight_ih.T + self.bias, 3)
+        reset_h, update_h, new_h = jnp.split(hidden @ self.weight_hh.T, 3)
+        reset, update = jax.nn.sigmoid(reset + reset_h), jax.nn.sigmoid(update + update_h)
+        new = jnp.tanh(new + reset * (new_h + self.bias_n))
+        return new + update * (hidden - new)
+
+
+def linear(size_in: int, size_out: int, *, key: PRNGKeyArray, gain: float = 1.0, bias: float = 0.0) -> Linear:
     """A linear layer with weights of variance gain^2 / size_in and a constant bias."""
-    layer = eqx.nn.Linear(size_in, size_out, key=key)
+    layer = Linear(size_in, size_out, key=key)
     weight = gain / math.sqrt(size_in) * jax.random.truncated_normal(key, -2, 2, (size_out, size_in))
     constant = jnp.full(size_out, bias, weight.dtype)  # a weak type would change at the first update and recompile
     return eqx.tree_at(lambda it: (it.weight, it.bias), layer, (weight, constant))
@@ -32,7 +57,7 @@ def linear(size_in: int, size_out: int, *, key: PRNGKeyArray, gain: float = 1.0,
 class MLP(eqx.Module):
     """Linear layers with ELU between them, and after the last one if it is an encoder's."""
 
-    layers: tuple[eqx.nn.Linear, ...]
+    layers: tuple[Linear, ...]
     final_elu: bool = eqx.field(static=True)
 
     def __init__(
@@ -102,7 +127,7 @@ class Encoders(eqx.Module):
     cnn: CNN | None
     to_image: MLP
     to_glimpse: MLP
-    to_what: eqx.nn.Linear
+    to_what: Linear
     min_std: float = eqx.field(static=True)
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:

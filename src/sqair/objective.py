@@ -30,6 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from sqair.config import TrainConfig, UserError
 from sqair.distributions import Noise
 from sqair.image import as_frames
+from sqair.loops import scan
 from sqair.model import Info, Restraint, SequenceModel, no_restraint
 from sqair.networks import MLP
 from sqair.objects import State
@@ -126,22 +127,71 @@ def surrogate(
 # --- particles
 
 
+class Summary(NamedTuple):
+    """The numbers of an `Info`, without its arrays: what an objective needs of each frame."""
+
+    log_likelihood: Float[Array, "*T"]
+    log_p: Float[Array, "*T"]
+    log_q: Float[Array, "*T"]
+    log_q_presence: Float[Array, "*T"]
+    objects: Float[Array, "*T"]
+    """How many are present."""
+    propagated: Float[Array, "*T"]
+    discovered: Float[Array, "*T"]
+
+    @property
+    def log_weight(self) -> Float[Array, "*T"]:
+        """As that of `Info`."""
+        return self.log_likelihood + self.log_p - self.log_q
+
+
+def summarise(info: Info) -> Summary:
+    """The numbers of an Info."""
+    objects = info.objects.pres.sum(-1)
+    presence = info.log_q_presence
+    return Summary(info.log_likelihood, info.log_p, info.log_q, presence, objects, info.propagated, info.discovered)
+
+
 def run_particles(
     model: SequenceModel,
     noise: Noise,
     frames: Float[Array, "T Y X"] | Float[Array, "T Y X C"],
     restraint: Restraint | None = None,
-    length: Int[Array, ""] | None = None,
 ) -> Info:
-    """K independent inferences of one sequence; noise, restraint and Info have a leading particle axis.
+    """K independent inferences of one sequence; noise and Info have a leading particle axis.
 
     Frames have none, so everything that depends on the frame alone, its encoding above all, is computed once.
     """
+    return jax.vmap(lambda noise: model.observe(None, frames, noise=noise, restraint=restraint)[1])(noise)
 
-    def one(noise: Noise, restraint: Restraint | None) -> Info:
-        return model.observe(None, frames, noise=noise, restraint=restraint, length=length)[1]
 
-    return jax.vmap(one)(noise, restraint)
+def run_batch(
+    model: SequenceModel,
+    noise: Noise,
+    frames: Float[Array, "B T Y X C"],
+    restraint: Restraint,
+    length: Int[Array, ""],
+) -> Summary:
+    """K inferences of each of B sequences, made for training: noise and Summary have axes (B, K, T).
+
+    Time is the outer loop, so that its gradient can be arranged (loops.py). Frames from `length` on cost nothing and
+    their numbers are zero: one compiled program serves a whole curriculum.
+    """
+    parameters, rest = eqx.partition(model, eqx.is_inexact_array)
+    batch, particles = noise.pres.shape[:2]
+    start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, particles, *leaf.shape)), model.initial())
+
+    def step(parameters: SequenceModel, states: State, encodings: Array, now: tuple) -> tuple[State, Summary]:
+        frames, noise, restraint = now
+        of_particles = jax.vmap(eqx.combine(parameters, rest).step, in_axes=(0, None, None, 0, None))
+        states, info = jax.vmap(of_particles, in_axes=(0, 0, 0, 0, None))(states, frames, encodings, noise, restraint)
+        return states, summarise(info)
+
+    frames_by_time, encodings = (jnp.moveaxis(leaf, 1, 0) for leaf in (frames, jax.vmap(model.encode)(frames)))
+    noise_by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), noise)
+    data = (frames_by_time, noise_by_time, restraint)
+    _, summary = scan(step, parameters, start, encodings, data, length)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), summary)
 
 
 def draw_particles(model: SequenceModel, key: PRNGKeyArray, particles: int, length: int) -> Noise:
@@ -192,17 +242,17 @@ def particle_filter(
     frames = as_frames(frames)
     total, count = frames.shape[0], noise.pres.shape[0]
     encodings = model.encode(frames)
-    free = jax.tree.map(lambda leaf: jnp.tile(leaf, (count, 1)), no_restraint(total))
-    restraint = free if restraint is None else restraint
-    by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), (noise, restraint))
+    restraint = no_restraint(total) if restraint is None else restraint
+    by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), noise)
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), model.initial())
     uniforms = jax.random.uniform(key, (total,))
     active = jnp.arange(total) < (total if length is None else length)
 
     def advance(carry: tuple[State, Float[Array, " K"]], now: tuple) -> tuple[tuple, Filtered]:
         state, log_weight = carry
-        x, encoding, (noise_t, restraint_t), uniform, is_active = now
-        stepped, info = jax.vmap(model.step, in_axes=(0, None, None, 0, 0))(state, x, encoding, noise_t, restraint_t)
+        x, encoding, noise_t, restraint_t, uniform, is_active = now
+        of_particles = jax.vmap(model.step, in_axes=(0, None, None, 0, None))
+        stepped, info = of_particles(state, x, encoding, noise_t, restraint_t)
         log_weight = log_weight + info.log_weight
         increment = jax.nn.logsumexp(log_weight)
         log_weight = log_weight - increment
@@ -216,7 +266,7 @@ def particle_filter(
         increment, weight, presence = (jnp.where(is_active, leaf, 0.0) for leaf in told)
         return kept, Filtered(increment, weight, presence, ess, needed, info)
 
-    inputs = (frames, encodings, by_time, uniforms, active)
+    inputs = (frames, encodings, by_time, restraint, uniforms, active)
     return jax.lax.scan(advance, (start, jnp.full(count, -jnp.log(count))), inputs)[1]
 
 
@@ -253,46 +303,51 @@ def check_objective(config: TrainConfig) -> None:
         raise UserError(f"the estimator {config.estimator!r} needs at least 2 particles; raise --train.particles")
 
 
-def sequence_objective(
+def fivo_objective(
     model: SequenceModel,
     key: PRNGKeyArray,
+    noise: Noise,
     frames: Float[Array, "T Y X C"],
     restraint: Restraint,
+    length: Int[Array, ""],
+) -> tuple[Float[Array, ""], Diagnostics]:
+    """The surrogate of one sequence, per frame, with resampling at every frame.
+
+    Presences are credited with their own frame's increment only: what they do to later frames, through the choice of
+    ancestors or otherwise, is left out of the gradient.
+    """
+    run = particle_filter(model, key, noise, frames, threshold=2.0, restraint=restraint, length=length)
+    steps = jax.vmap(lambda w, q: surrogate("vimco", w, q))(run.log_weight, run.log_q_presence)
+    value = jnp.where(jnp.arange(frames.shape[0]) < length, steps, 0.0).sum()
+    summary = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), summarise(run.info))
+    return value / length, diagnose(summary, run.log_increment.sum(), length)
+
+
+def sequence_objective(
+    summary: Summary,
+    frames: Float[Array, "T Y X C"],
     length: Int[Array, ""],
     config: TrainConfig,
     baseline: Baseline | None = None,
     moments: Moments | None = None,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, " K"]]]:
-    """The surrogate of one sequence, per frame, with diagnostics and NVIL's signal. `restraint` has axes (K, T).
-
-    FIVO is trained with resampling at every frame, and presences are credited with their own frame's increment only:
-    what they do to later frames, through the choice of ancestors or otherwise, is left out of the gradient.
-    """
-    key_noise, key_filter = jax.random.split(key)
-    noise = draw_particles(model, key_noise, config.particles, frames.shape[0])
-    if config.bound == "fivo":
-        run = particle_filter(model, key_filter, noise, frames, threshold=2.0, restraint=restraint, length=length)
-        steps = jax.vmap(lambda w, q: surrogate("vimco", w, q))(run.log_weight, run.log_q_presence)
-        value = jnp.where(jnp.arange(frames.shape[0]) < length, steps, 0.0).sum()
-        info = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), run.info)
-        return value / length, (diagnose(info, run.log_increment.sum(), length), jnp.zeros(config.particles))
-    info = run_particles(model, noise, frames, restraint, length)
-    log_w, log_q = info.log_weight.sum(-1), info.log_q_presence.sum(-1)
+    """The surrogate of one sequence, per frame, with diagnostics and NVIL's signal. `summary` has axes (K, T)."""
+    log_w, log_q = summary.log_weight.sum(-1), summary.log_q_presence.sum(-1)
     bound = elbo(log_w) if config.bound == "elbo" else iwae(log_w)
+    diagnostics = diagnose(summary, bound, length)
     if config.estimator != "nvil" or baseline is None or moments is None:
-        value = surrogate(config.estimator, log_w, log_q)
-        return value / length, (diagnose(info, bound, length), jnp.zeros_like(log_w))
+        return surrogate(config.estimator, log_w, log_q) / length, (diagnostics, jnp.zeros_like(log_w))
     expected = baseline(frames, length)
     deviation = jnp.sqrt(moments.variance) if config.normalise_nvil else None
     value = surrogate("nvil", log_w, log_q, expected + moments.mean, deviation)
     signal = jax.lax.stop_gradient(log_w)
     fit = 0.5 * jnp.square((signal - expected - moments.mean) / length).mean()
-    return value / length - fit, (diagnose(info, bound, length), signal - jax.lax.stop_gradient(expected))
+    return value / length - fit, (diagnostics, signal - jax.lax.stop_gradient(expected))
 
 
-def diagnose(info: Info, bound: Float[Array, ""], length: Int[Array, ""]) -> Diagnostics:
-    """Averages over the particles and the first `length` frames of an Info with axes (K, T)."""
-    seen = jnp.arange(info.log_p.shape[1]) < length
+def diagnose(summary: Summary, bound: Float[Array, ""], length: Int[Array, ""]) -> Diagnostics:
+    """Averages over the particles and the first `length` frames of a Summary with axes (K, T)."""
+    seen = jnp.arange(summary.log_p.shape[1]) < length
 
     def per_frame(values: Float[Array, "K T"]) -> Float[Array, ""]:
         return jnp.where(seen, values, 0.0).sum(1).mean() / length
@@ -302,12 +357,12 @@ def diagnose(info: Info, bound: Float[Array, ""], length: Int[Array, ""]) -> Dia
 
     return Diagnostics(
         bound=bound / length,
-        log_likelihood=per_frame(info.log_likelihood),
-        kl=per_frame(info.log_q - info.log_p),
-        objects=per_frame(info.objects.pres.sum(-1)),
-        discovered_first=info.discovered[:, 0].mean(),
-        discovered_later=per_later_frame(info.discovered),
-        propagated=per_later_frame(info.propagated),
+        log_likelihood=per_frame(summary.log_likelihood),
+        kl=per_frame(summary.log_q - summary.log_p),
+        objects=per_frame(summary.objects),
+        discovered_first=summary.discovered[:, 0].mean(),
+        discovered_later=per_later_frame(summary.discovered),
+        propagated=per_later_frame(summary.propagated),
     )
 
 
@@ -321,11 +376,16 @@ def batch_loss(
     baseline: Baseline | None = None,
     moments: Moments | None = None,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
-    """What training minimises: minus the mean surrogate of a batch. `restraint` has axes (B, K, T)."""
-
-    def one(key: PRNGKeyArray, frames: Float[Array, "T Y X C"], restraint: Restraint) -> tuple:
-        return sequence_objective(model, key, frames, restraint, length, config, baseline, moments)
-
-    keys = jax.random.split(key, frames.shape[0])
-    values, (diagnostics, signals) = jax.vmap(one)(keys, frames, restraint)
+    """What training minimises: minus the mean surrogate of a batch. `restraint` is the same for all of it."""
+    count, total = frames.shape[:2]
+    keys, filter_keys = jax.vmap(jax.random.split, out_axes=1)(jax.random.split(key, count))
+    noise = jax.vmap(lambda key: draw_particles(model, key, config.particles, total))(keys)
+    if config.bound == "fivo":
+        of_batch = jax.vmap(lambda *each: fivo_objective(model, *each, restraint, length))
+        values, diagnostics = of_batch(filter_keys, noise, frames)
+        signals = jnp.zeros((count, config.particles))
+    else:
+        summary = run_batch(model, noise, frames, restraint, length)
+        of_batch = jax.vmap(lambda *each: sequence_objective(*each, length, config, baseline, moments))
+        values, (diagnostics, signals) = of_batch(summary, frames)
     return -values.mean(), (jax.tree.map(lambda leaf: leaf.mean(0), diagnostics), signals)

@@ -7,13 +7,16 @@ order: propagated first, then discovered. An absent slot holds zeros and the ide
 Axes: N slots, W what, H hidden units.
 """
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 T = TypeVar("T")
+C = TypeVar("C")
+Y = TypeVar("Y")
 
 
 class Objects(NamedTuple):
@@ -68,6 +71,22 @@ def initial_state(slots: int, what_size: int, width: int) -> State:
         born=jnp.array(0),
         time=jnp.array(0),
     )
+
+
+FEW = 4
+"""Up to so many slots a loop over slots is written out."""
+
+
+def scan_slots(step: Callable[[C, Any], tuple[C, Y]], carry: C, slots: Any) -> tuple[C, Y]:
+    """`lax.scan` over slots. Few of them are written out, which compiles and runs faster; the values are the same."""
+    count = jax.tree.leaves(slots)[0].shape[0]
+    if count > FEW:
+        return jax.lax.scan(step, carry, slots)
+    results = []
+    for index in range(count):
+        carry, result = step(carry, jax.tree.map(lambda leaf, i=index: leaf[i], slots))
+        results.append(result)
+    return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
 
 
 def name_newborns(pres: Float[Array, " N"], born: Int[Array, ""]) -> Int[Array, " N"]:

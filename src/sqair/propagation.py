@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from sqair.config import ModelConfig
 from sqair.distributions import Bernoulli, Gaussian, Noise, masked
-from sqair.networks import HEAD_GAIN, MLP, Encoders, gaussian, head, linear
-from sqair.objects import Latents, Objects
+from sqair.networks import HEAD_GAIN, MLP, Encoders, GRUCell, Linear, gaussian, head, linear
+from sqair.objects import Latents, Objects, scan_slots
 from sqair.spatial_transformer import SpatialTransformer
 
 
@@ -64,7 +64,7 @@ class Related(NamedTuple):
 class RelationRNN(Relation):
     """R^R, a vanilla RNN over objects."""
 
-    rnn: eqx.nn.Linear
+    rnn: Linear
     hidden: Float[Array, " H"]
     what_size: int = eqx.field(static=True)
 
@@ -101,8 +101,8 @@ class WhatUpdate(eqx.Module):
     """q^P(what): a change of the old what, a new one, or the authors' gated mixture of old, glimpse and memory."""
 
     mlp: MLP | None
-    memory: eqx.nn.Linear | None
-    gates: eqx.nn.Linear | None
+    memory: Linear | None
+    gates: Linear | None
     residual: bool = eqx.field(static=True)
     std_bias: float = eqx.field(static=True)
     min_std: float = eqx.field(static=True)
@@ -143,7 +143,7 @@ class PropagationPosterior(eqx.Module):
     """q^P(z_t | x_t, z_{t-1}, h^T): eq. 11, a product over the objects of O_{t-1}, each expanded as in eq. 12."""
 
     relation: Relation
-    temporal: eqx.nn.GRUCell
+    temporal: GRUCell
     proposal: MLP
     """f^1 of Algorithm 2."""
     where_head: MLP
@@ -161,7 +161,7 @@ class PropagationPosterior(eqx.Module):
         keys = jax.random.split(key, 7)
         size, width = config.what_size, config.width
         self.relation = RelationRNN(config, key=keys[0])
-        self.temporal = eqx.nn.GRUCell(2 * size + 4 + width, width, key=keys[1])
+        self.temporal = GRUCell(2 * size + 4 + width, width, key=keys[1])
         self.proposal = head(4 + width, width, 4, key=keys[2])
         self.where_head = head(4 + width, width, 8, key=keys[3])
         self.what_update = WhatUpdate(config, key=keys[4])
@@ -207,7 +207,7 @@ class PropagationPosterior(eqx.Module):
 
         steps = Noise(noise.what, noise.where, noise.pres)
         slots = (proposed, masks, objects.what, objects.where, objects.pres, temporal, steps)
-        _, (what, where, omega, hidden, moments) = jax.lax.scan(follow, self.relation.initial(), slots)
+        _, (what, where, omega, hidden, moments) = scan_slots(follow, self.relation.initial(), slots)
 
         logits = jax.vmap(self.pres_head)(what, where, omega, hidden)[:, 0]
         q_pres = Bernoulli(logits, objects.pres > 0)  # eq. 13
@@ -257,10 +257,10 @@ class Expected(NamedTuple):
 class PropagationPrior(eqx.Module):
     """p^P(z_t | z_{t-1}): eq. 9, each object on its own, with its past in the state of a GRU."""
 
-    rnn: eqx.nn.GRUCell
-    to_survival: eqx.nn.Linear
-    to_where: eqx.nn.Linear
-    to_what: eqx.nn.Linear
+    rnn: GRUCell
+    to_survival: Linear
+    to_where: Linear
+    to_what: Linear
     residual: bool = eqx.field(static=True)
     std_bias: float = eqx.field(static=True)
     min_std: float = eqx.field(static=True)
@@ -268,7 +268,7 @@ class PropagationPrior(eqx.Module):
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
         keys = jax.random.split(key, 4)
         size, width = config.what_size, config.width
-        self.rnn = eqx.nn.GRUCell(size + 4, width, key=keys[0])
+        self.rnn = GRUCell(size + 4, width, key=keys[0])
         self.to_survival = linear(width, 1, key=keys[1], gain=HEAD_GAIN, bias=config.survival_bias)
         self.to_where = linear(width, 8, key=keys[2], gain=HEAD_GAIN)
         self.to_what = linear(width, 2 * size, key=keys[3], gain=HEAD_GAIN)

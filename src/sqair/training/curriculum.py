@@ -2,7 +2,7 @@
 
 Every function can be compiled with `step` as an argument. Restraint is for training only: no reported bound has it.
 
-Axes: B sequences, K particles, T frames.
+Axes: T frames.
 """
 
 import math
@@ -11,10 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from sqair.config import TrainConfig
 from sqair.model import Restraint
+
+DROPOUT_SEED = 0
+"""Which frames discovery is switched off at."""
 
 
 def length_at(step: Int[Array, ""] | int, config: TrainConfig, total_length: int) -> Int[Array, ""]:
@@ -37,12 +40,15 @@ def learning_rate(config: TrainConfig) -> optax.Schedule:
     return schedule
 
 
-def restraint_at(
-    key: PRNGKeyArray, step: Int[Array, ""] | int, config: TrainConfig, shape: tuple[int, int, int]
-) -> Restraint:
-    """The restraint with axes `shape` = (B, K, T): discovery dropout after the first frame, and costs of discovery."""
-    later = jnp.arange(shape[2]) > 0
-    dropped = later & jax.random.bernoulli(key, config.discovery_dropout, shape)
+def restraint_at(step: Int[Array, ""] | int, config: TrainConfig, total_length: int) -> Restraint:
+    """The restraint of a batch: discovery dropout after the first frame, and costs of discovery.
+
+    A frame without discovery is so for the whole batch, and at a step for every seed: the program branches on it, and
+    the frame costs half as much.
+    """
+    later = jnp.arange(total_length) > 0
+    key = jax.random.fold_in(jax.random.key(DROPOUT_SEED), step)
+    dropped = later & jax.random.bernoulli(key, config.discovery_dropout, (total_length,))
     left = jnp.clip(1 - step / max(config.discovery_cost_steps, 1), 0.0, 1.0)
     cost = config.discovery_cost * left + config.rediscovery_cost * later
-    return Restraint(discover=jnp.where(dropped, 0.0, 1.0), cost=jnp.broadcast_to(cost, shape))
+    return Restraint(discover=jnp.where(dropped, 0.0, 1.0), cost=jnp.broadcast_to(cost, (total_length,)))

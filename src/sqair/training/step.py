@@ -108,11 +108,10 @@ def train_steps(
 
 def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig) -> TrainState:
     """One step: a batch, the gradient of its surrogate, the updates."""
-    key_data, key_noise, key_restraint = jax.random.split(jax.random.fold_in(key, state.step), 3)
+    key_data, key_noise = jax.random.split(jax.random.fold_in(key, state.step))
     frames = model_frames(jnp.asarray(source.batch(key_data, config.batch).frames), state.model)
-    count, total = frames.shape[:2]
-    restraint = restraint_at(key_restraint, state.step, config, (count, config.particles, total))
-    length = length_at(state.step, config, total)
+    total = frames.shape[1]
+    restraint, length = restraint_at(state.step, config, total), length_at(state.step, config, total)
 
     def loss(learnt: tuple[SequenceModel, Baseline | None]) -> tuple:
         model, baseline = learnt

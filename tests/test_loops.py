@@ -1,0 +1,196 @@
+"""The scan of loops/ is `lax.scan`: values and gradients are compared with jax's own; and it does what it is for."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from sqair import loops
+
+T, B, H, X = 5, 3, 4, 2
+
+
+class Weights(NamedTuple):
+    inner: jax.Array
+    bias: jax.Array
+    side: jax.Array
+    scale: jax.Array
+    gate: jax.Array
+
+
+def weights(seed: int = 0) -> Weights:
+    draw = np.random.default_rng(seed)
+    shapes = ((H, H + X), (H,), (H, H), (H,), (H, H))
+    return Weights(*(jnp.asarray(0.5 * draw.normal(size=shape)) for shape in shapes))
+
+
+class Carry(NamedTuple):
+    hidden: jax.Array
+    count: jax.Array
+    last: jax.Array
+
+
+def step(w: Weights, carry: Carry, x: jax.Array, datum: tuple) -> tuple[Carry, dict]:
+    """One of everything: products, a chain of them, a conditional, whole numbers, something of parameters alone."""
+    use_side, noise = datum
+    seen = jnp.concatenate([carry.hidden, x])
+    hidden = jnp.tanh(w.inner @ seen + w.bias)
+    hidden = jax.nn.elu(w.gate @ (w.gate @ hidden))  # a product of a product
+    width = jax.nn.softplus(w.scale) + 0.1
+    hidden, cost = jax.lax.cond(
+        use_side > 0,
+        lambda: (hidden + jax.nn.sigmoid(hidden @ w.side.T) * noise, (hidden**2).sum() / (1 + noise[0] ** 2)),
+        lambda: (hidden, jnp.zeros(())),
+    )
+    count = carry.count + (hidden.sum() > 0)
+    hidden = jnp.where(count > 2, hidden / width, hidden)
+    return Carry(hidden, count, hidden[0]), {"cost": cost + jnp.log(width).sum() * hidden[1], "hidden": hidden}
+
+
+def body(w: Weights, carry: Carry, x: jax.Array, datum: tuple) -> tuple[Carry, dict]:
+    """A batch of them; which side is taken is the same for all."""
+    return jax.vmap(step, in_axes=(None, 0, 0, (None, 0)))(w, carry, x, datum)
+
+
+def reference(body: Any, parameters: Any, carry: Any, xs: Any, data: Any, length: jax.Array) -> tuple:
+    """What `loops.scan` promises, written with `lax.scan`."""
+
+    def iteration(carry: Any, now: tuple) -> tuple:
+        time, x, datum = now
+        after, y = body(parameters, carry, x, datum)
+        live = time < length
+        kept = jax.tree.map(lambda new, old: jnp.where(live, new, old), after, carry)
+        return kept, jax.tree.map(lambda leaf: jnp.where(live, leaf, 0), y)
+
+    return jax.lax.scan(iteration, carry, (jnp.arange(T), xs, data))
+
+
+def start() -> Carry:
+    return Carry(jnp.full((B, H), 0.3), jnp.zeros(B, int), jnp.zeros(B))
+
+
+def inputs(seed: int = 1) -> tuple[jax.Array, jax.Array]:
+    draw = np.random.default_rng(seed)
+    return jnp.asarray(draw.normal(size=(T, B, X))), jnp.asarray(draw.normal(size=(T, B, H)))
+
+
+def objective(scan: Any, w: Weights, hidden: jax.Array, xs: jax.Array, sides: jax.Array, length: jax.Array) -> tuple:
+    """A number that depends on all results, with those results."""
+    carry, ys = scan(body, w, start()._replace(hidden=hidden), xs, (sides, inputs()[1]), length)
+    value = (carry.hidden**2).sum() + carry.last.sum() + (ys["cost"] * jnp.arange(1, T + 1)[:, None]).sum()
+    return value + (ys["hidden"] ** 3).sum(), (carry, ys)
+
+
+@functools.cache
+def gradient(scan: Any) -> Any:
+    return jax.jit(jax.value_and_grad(functools.partial(objective, scan), argnums=(0, 1, 2), has_aux=True))
+
+
+def assert_close(left: Any, right: Any, rtol: float = 1e-10) -> None:
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+@given(length=st.integers(0, T), sides=st.lists(st.integers(0, 1), min_size=T, max_size=T), seed=st.integers(0, 99))
+def test_values_and_gradients_are_those_of_lax_scan(length, sides, seed):
+    arguments = (weights(seed), start().hidden, inputs(seed)[0], jnp.array(sides), jnp.array(length))
+    assert_close(gradient(loops.scan)(*arguments), gradient(reference)(*arguments))
+
+
+@pytest.mark.usefixtures("x64")
+def test_without_a_gradient_nothing_changes():
+    arguments = (weights(), start().hidden, inputs()[0], jnp.array([1, 0, 1, 1, 0]), jnp.array(4))
+    plain = [jax.jit(functools.partial(objective, scan))(*arguments) for scan in (loops.scan, reference)]
+    assert_close(*plain)
+
+
+@pytest.mark.usefixtures("x64")
+def test_members_of_a_population():
+    """Weights with a leading axis under vmap: each member has its own gradient."""
+    members = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(weights(seed) for seed in range(3)))
+    rest = (start().hidden, inputs()[0], jnp.array([1, 0, 1, 1, 0]), jnp.array(4))
+    found = jax.vmap(gradient(loops.scan), in_axes=(0, None, None, None, None))(members, *rest)
+    for seed in range(3):
+        assert_close(jax.tree.map(lambda leaf, s=seed: leaf[s], found), gradient(reference)(weights(seed), *rest))
+
+
+# --- what it is for
+
+
+def equations(jaxpr: Jaxpr, in_loop: bool = False) -> Iterator[tuple[Any, bool]]:
+    """All equations, and whether they stand in a loop."""
+    for equation in jaxpr.eqns:
+        yield equation, in_loop
+        for value in jax.tree.leaves(dict(equation.params), is_leaf=lambda it: isinstance(it, Jaxpr | ClosedJaxpr)):
+            inner = value.jaxpr if isinstance(value, ClosedJaxpr) else value
+            if isinstance(inner, Jaxpr):
+                yield from equations(inner, in_loop or equation.primitive.name in ("while", "scan"))
+
+
+def products(scan: Any) -> tuple[int, int]:
+    """How many products a gradient has in loops, and outside."""
+    arguments = (weights(), start().hidden, inputs()[0], jnp.ones(T, int), jnp.array(T))
+    traced = jax.make_jaxpr(gradient(scan).__wrapped__)(*arguments)
+    found = [in_loop for equation, in_loop in equations(traced.jaxpr) if equation.primitive.name == "dot_general"]
+    return sum(found), len(found) - sum(found)
+
+
+def test_weight_gradients_leave_the_loop():
+    """Four products forwards and four that pull back stay in the loops; the four for weights follow them."""
+    assert products(reference) == (12, 0)
+    assert products(loops.scan) == (8, 4)
+
+
+def test_no_weight_is_saved():
+    """An iteration saves less than one weight matrix, although its gradient needs it in every iteration."""
+    size = 40
+
+    def value(w: jax.Array) -> jax.Array:
+        return loops.scan(lambda w, c, x, d: (jnp.tanh(w @ c), x), w, jnp.ones(size), jnp.ones(T), (), jnp.array(T))[
+            0
+        ].sum()
+
+    traced = jax.make_jaxpr(jax.grad(value))(jnp.eye(size))
+    stacked = [
+        var.aval for equation, _ in equations(traced.jaxpr) for var in equation.outvars if T in var.aval.shape[:1]
+    ]
+    assert 0 < max(aval.size for aval in stacked) // T < size**2
+
+
+def test_what_is_passed_over_is_not_run():
+    """Not-a-number beyond the length, and on the side not taken, reaches neither values nor gradients."""
+    xs, noise = inputs()
+    xs, noise = xs.at[3:].set(jnp.nan), noise.at[1].set(jnp.nan)
+    sides = jnp.array([1, 0, 1, 1, 1])
+
+    def value(w: Weights, xs: jax.Array) -> jax.Array:
+        carry, ys = loops.scan(body, w, start(), xs, (sides, noise), jnp.array(3))
+        return carry.hidden.sum() + ys["cost"].sum() + ys["hidden"].sum()
+
+    found, gradients = jax.jit(jax.value_and_grad(value, argnums=(0, 1)))(weights(), xs)
+    assert np.isfinite(found)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    assert not np.any(gradients[1][3:])
+
+
+def test_a_saved_zero_is_never_divided_by():
+    """A weight's factor that is a quotient: in iterations passed over, its parts are zeros."""
+
+    def body(w: jax.Array, carry: jax.Array, x: jax.Array, datum: jax.Array) -> tuple:
+        product = w @ x
+        return w @ (product / (product**2).sum()), carry.sum()
+
+    def value(w: jax.Array) -> jax.Array:
+        carry, ys = loops.scan(body, w, jnp.ones(H), jnp.ones((T, H)), jnp.zeros(T), jnp.array(2))
+        return carry.sum() + ys.sum()
+
+    assert np.isfinite(jax.jit(jax.grad(value))(jnp.eye(H))).all()
