@@ -25,8 +25,9 @@ from sqair.training.step import TrainState, first_state, seed_keys, train_step
 KNOBS = ("learning_rate", "discovery_dropout", "discovery_cost", "rediscovery_cost")
 """Fields of TrainConfig in which members may differ."""
 HEALTHY = "healthy"
-WIDE = {"where_prior_mean": (3.0, 3.0, 0.0, 0.0), "where_prior_std": (0.1, 0.1, 0.3, 0.3)}
-"""A prior whose windows are as wide as the frame, so that one object can hold all there is."""
+BEYOND, WIDE = (-0.5, -0.5, 3.0, 3.0), (3.0, 3.0, 0.0, 0.0)
+"""Places to look first, as logits of where: outside the lower right corner; the whole frame, where one object can hold
+all there is."""
 LASTING = 10**9
 """Steps over which a price is annealed that is to last."""
 SMALL = Preset(
@@ -57,8 +58,8 @@ class Case(NamedTuple):
     """Fields of TrainConfig, of those in KNOBS."""
     start: dict[str, Any] = {}  # noqa: RUF012
     """Fields of ModelConfig that only choose the first parameters."""
-    outside: bool = False
-    """Whether discovery begins by looking beyond the lower right corner."""
+    aim: tuple[float, ...] | None = None
+    """Where discovery and its prior look at first, if not where they usually do."""
 
 
 def setting_named(name: str, steps: int, changes: dict[str, dict[str, Any]]) -> Preset:
@@ -93,8 +94,8 @@ def provoked_cases(setting: Preset) -> list[Case]:
     cases += [Case("all slots used", 0, gift) for gift in gifts]
     cases += [Case("none used", 0, {"discovery_cost": s * price}) for s in (0.5, 1.0, 2.0)]
     cases += [Case("none used", 0, {"learning_rate": 0.1})]
-    cases += [Case("merged", 0, {"discovery_cost": s * price}, WIDE) for s in (0.02, 0.03, 0.04)]
-    cases += [Case("ghosts", 0, {"discovery_cost": n}, {}, True) for n in (-0.3, 0.0, 0.3)]
+    cases += [Case("merged", 0, {"discovery_cost": s * price}, {}, WIDE) for s in (0.02, 0.04, 0.06)]
+    cases += [Case("ghosts", 0, {"discovery_cost": n}, {}, BEYOND) for n in (-0.3, 0.0, 0.3)]
     cases += [Case("divergence", 0, {"learning_rate": rate, **gifts[2]}) for rate in (0.3, 1.0, 3.0)]
     return [case._replace(seed=100 + number) for number, case in enumerate(cases)]
 
@@ -106,7 +107,7 @@ def begin(setting: Preset, cases: list[Case]) -> tuple[TrainState, PRNGKeyArray]
         seeds = seed_keys(case.seed)
         model = dataclasses.replace(setting.model, **case.start)
         state = first_state(dataclasses.replace(setting, model=model), seeds.weights)
-        state = state._replace(model=look_outside(state.model)) if case.outside else state
+        state = state if case.aim is None else state._replace(model=aimed(state.model, case.aim))
         states.append(eqx.filter(state, eqx.is_array))
         keys.append(seeds.steps)
     # Leaves alone are taken from each member: the tree, and with it the config, is that of the population's setting.
@@ -117,12 +118,14 @@ def begin(setting: Preset, cases: list[Case]) -> tuple[TrainState, PRNGKeyArray]
     return together._replace(step=jnp.array(0)), jnp.stack(keys)
 
 
-def look_outside(model: Any) -> Any:
-    """The model with the first glimpses of discovery, and their prior, beyond the lower right corner."""
-    beyond = jnp.array([0.0, 0.0, 3.0, 3.0])
-    head, prior = model.discovery.where_head.layers[-1].bias, model.discovery_prior.where.mean
-    places = lambda it: (it.discovery.where_head.layers[-1].bias, it.discovery_prior.where.mean)  # noqa: E731
-    return eqx.tree_at(places, model, (head.at[:4].add(beyond), prior.at[2:].set(beyond[2:])))
+def aimed(model: Any, aim: tuple[float, ...]) -> Any:
+    """The model with the first windows of discovery, and the mean of their prior, at `aim`."""
+
+    def places(model: Any) -> tuple[Array, Array]:
+        return model.discovery.where_head.layers[-1].bias, model.discovery_prior.where.mean
+
+    bias, mean = places(model)
+    return eqx.tree_at(places, model, (bias.at[:4].set(jnp.array(aim)), jnp.array(aim, mean.dtype)))
 
 
 @eqx.filter_jit

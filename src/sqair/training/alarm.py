@@ -19,7 +19,6 @@ from numpy import ndarray
 from sqair.baselines.air import AIR
 from sqair.image import as_frames
 from sqair.model import SQAIR, Info
-from sqair.objects import Objects
 
 FAILURES = {
     "divergence": "the bound fell apart; lower --train.learning-rate",
@@ -72,29 +71,24 @@ class Scene(NamedTuple):
 
     inked: Bool[ndarray, "S T"]
     """Frames that are not empty."""
-    energy: Float[ndarray, "S T"]
-    """Sum of squares: twice the variance of the likelihood times what a perfect canvas gains on an empty one."""
     blobs: Int[ndarray, "S T"]
     """How many separate things can be seen."""
     clear: Bool[ndarray, "S T"]
-    """Frames in which that number is sure: blobs are clearly apart and none is a speck. Touching things are one blob;
-    as a rule they touched in few frames, so averages over the others stand."""
+    """Frames in which that number is sure: blobs are clearly apart and none is a speck. Things that touch look like
+    one; that happens in few frames, and the rules compare averages."""
 
 
 def look(frames: Shaped[Array | ndarray, "S T Y X"] | Shaped[Array | ndarray, "S T Y X C"]) -> Scene:
     """The facts of frames; done once, on the host."""
     grey = np.asarray(frames, np.float32)
-    energy = np.square(grey).reshape(*grey.shape[:2], -1).sum(-1)
     grey = grey if grey.ndim == 4 else grey.max(-1)
-    mask = grey > INK * max(float(grey.max()), 1e-6)
-    flat = mask.reshape(-1, *mask.shape[2:])
-    sizes = blob_sizes(flat, np.square(grey).reshape(flat.shape), JOIN)
+    shape, grey = grey.shape[:2], grey.reshape(-1, *grey.shape[2:])
+    mask, energy = grey > INK * max(float(grey.max()), 1e-6), np.square(grey)
+    sizes, wide = blob_sizes(mask, energy, JOIN), blob_sizes(mask, energy, JOIN + APART)
     usual = np.median(sizes[sizes > 0]) if sizes.any() else 1.0
     blobs = (sizes >= SPECK * usual).sum(1)
-    wide = blob_sizes(flat, np.square(grey).reshape(flat.shape), JOIN + APART)
     clear = ((sizes > 0).sum(1) == blobs) & ((wide > 0).sum(1) == blobs)
-    shape = mask.shape[:2]
-    return Scene(np.any(mask, (2, 3)), energy, blobs.reshape(shape), clear.reshape(shape))
+    return Scene(*(values.reshape(shape) for values in (np.any(mask, (1, 2)), blobs, clear)))
 
 
 def blob_sizes(mask: Bool[ndarray, "F Y X"], weight: Float[ndarray, "F Y X"], width: int) -> Float[ndarray, "F blobs"]:
@@ -156,32 +150,29 @@ def measure(
 ) -> Signals:
     """One sample per sequence, without training's restraint. It can be compiled, and vmapped over models."""
 
-    def frame(x: Float[Array, "Y X C"], info: Info) -> tuple[Array, Array, Array]:
-        nothing = model.image.log_prob(x, jnp.zeros_like(x))
-        return _explained(model, x, info), nothing, model.image.log_prob(x, x)
+    def frame(x: Float[Array, "Y X C"], info: Info) -> tuple[Array, ...]:
+        empty, perfect = model.image.log_prob(x, jnp.zeros_like(x)), model.image.log_prob(x, x)
+        return explained(model, x, info), info.log_likelihood, empty, perfect
 
-    def sequence(key: PRNGKeyArray, frames: Float[Array, "T Y X C"]) -> Signals:
+    def sequence(key: PRNGKeyArray, frames: Float[Array, "T Y X C"]) -> tuple[Array, ...]:
         info = model.observe(key, frames)[1]
-        explained, empty, perfect = jax.vmap(frame)(frames, info)
-        objects, independent = info.objects, jnp.array(model.frames_are_independent)
-        measured = (info.discovered, explained, info.log_likelihood, empty, perfect)
-        return Signals(independent, objects.pres, objects.identity, *measured)
+        return info.objects.pres, info.objects.identity, info.discovered, *jax.vmap(frame)(frames, info)
 
     keys = jax.random.split(key, frames.shape[0])
-    signals = jax.vmap(sequence)(keys, jax.vmap(as_frames)(frames))
-    return signals._replace(independent=jnp.array(model.frames_are_independent))
+    told = jax.vmap(sequence)(keys, jax.vmap(as_frames)(frames))
+    return Signals(jnp.array(model.frames_are_independent), *told)
 
 
-def _explained(model: SQAIR | AIR, x: Float[Array, "Y X C"], info: Info) -> Float[Array, " N"]:
-    """What each object of a frame adds to its log-likelihood."""
+def explained(model: SQAIR | AIR, x: Float[Array, "Y X C"], info: Info) -> Float[Array, " N"]:
+    """What each object of a frame adds to its log-likelihood; 0 where absent."""
+    objects = info.objects
+    slots = jnp.arange(objects.pres.shape[0])
 
     def without(slot: Int[Array, ""]) -> Float[Array, ""]:
-        others = jnp.where(jnp.arange(info.objects.pres.shape[0]) == slot, 0.0, info.objects.pres)
-        rest = Objects(info.objects.what, info.objects.where, others, info.objects.identity)
+        rest = objects._replace(pres=jnp.where(slots == slot, 0.0, objects.pres))
         return model.image.log_prob(x, model.image.canvas(rest))
 
-    losses = info.log_likelihood - jax.vmap(without)(jnp.arange(info.objects.pres.shape[0]))
-    return jnp.where(info.objects.pres > 0, losses, 0.0)
+    return jnp.where(objects.pres > 0, info.log_likelihood - jax.vmap(without)(slots), 0.0)
 
 
 class Evidence(NamedTuple):
