@@ -108,12 +108,17 @@ def test_train_wrote_a_run(work: Path) -> None:
     preset = json.loads((work / "run" / "preset.json").read_text())
     assert preset["model"]["width"] == 8
     assert preset["train"]["steps"] == 2
+    pictures = work / "run" / "reconstructions"
+    assert sorted(os.listdir(pictures)) == ["latest.png", "step-000002.png"]
+    for path in (pictures / "latest.png", work / "run" / "curves.png"):
+        with Image.open(path) as picture:
+            assert min(picture.size) > 100
 
 
 def test_termination_saves_and_resume_goes_on(work: Path, sqair, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--data", work / "digits.npz", "--out", "run", *DATA, *MODEL, *TRAIN, "--steps=2"]
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "notify", lambda self, metrics: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr(Run, "notify", lambda self, lines: os.kill(os.getpid(), signal.SIGTERM))
         stopped = sqair("train", "tiny", *words)
     assert (stopped.code, stopped.out) == (143, "")
     assert stopped.err.splitlines()[-1] == "sqair train: stopped; continue with --resume --out run"

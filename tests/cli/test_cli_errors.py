@@ -1,6 +1,7 @@
 """What goes wrong gives one line, the right exit code and no file."""
 
 import gzip
+import importlib.util
 import os
 import shutil
 import signal
@@ -35,6 +36,22 @@ def test_minutes_that_are_none(refused) -> None:
     for minutes in ("-1", "0", "nan", "inf"):
         line = refused(1, "train", "tiny", "--minutes", minutes)
         assert line == f"sqair train: --minutes must be more than 0, not {minutes}"
+
+
+def test_what_cannot_be_swept(refused) -> None:
+    line = refused(2, "train", "tiny", "--sweep", "batch=8,16")
+    assert line == (
+        "sqair train: --sweep cannot vary 'batch'; it takes learning_rate, discovery_dropout, discovery_cost, "
+        "rediscovery_cost, seed, such as learning_rate=1e-4,3e-4"
+    )
+    assert "wants numbers" in refused(2, "train", "tiny", "--sweep=seed=one")
+    assert "train.members must be at least 1" in refused(1, "train", "tiny", "--members=0")
+
+
+def test_tensorboard_needs_its_package(refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorboardX" else real(name))
+    assert "run `pip install 'sqair[log]'`" in refused(1, "train", "tiny", "--tensorboard")
 
 
 @pytest.mark.parametrize(

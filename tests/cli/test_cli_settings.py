@@ -11,6 +11,7 @@ from sqair.commands import Data, Evaluate, Train
 from sqair.commands.common import name_of, to_flags, to_toml, with_config_files
 from sqair.config import AUTHORS_SWITCHES, PAPER_RECIPE, PAPER_SWITCHES, PRESETS, Preset
 from sqair.data import Sequences, save_sequences
+from sqair.training.recipe import scaled
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -67,12 +68,42 @@ def test_the_paper_recipe() -> None:
     assert resolved == Preset(PRESETS["sqair-mlp"].model, train=dataclasses.replace(PAPER_RECIPE, batch=8))
 
 
+def test_the_recipe_follows_the_steps() -> None:
+    own = PRESETS["tiny"].train
+    for flags in (["--steps", "1500"], ["--train.steps=1500"]):
+        assert Train.parse(["tiny", *flags]).resolved().train == scaled(own, 1500)
+    found = Train.parse(["tiny", "--steps=1500", "--train.stage", str(own.stage), "--train.warm-up=0"]).resolved().train
+    assert found == dataclasses.replace(scaled(own, 1500), stage=own.stage, warm_up=0), "what is given stays"
+    paper = Train.parse(["tiny", "--steps=1500", "--recipe=paper"]).resolved().train
+    assert paper == dataclasses.replace(PAPER_RECIPE, steps=1500), "the paper's is never scaled"
+    assert Train.parse(["tiny"]).resolved(1500).train == scaled(own, 1500)
+
+
+def test_what_the_recipe_chose_is_printed(sqair, here: Path) -> None:
+    table = tomllib.loads(sqair("train", "tiny", "--steps=1500", "--print-config").out)["train"]
+    assert (table["stage"], table["evaluate-every"]) == (150, 125)
+    printed = sqair("train", "tiny", "--minutes=5", "--print-config").out
+    assert "stage" not in tomllib.loads(printed)["train"], "known when the minutes have become steps"
+    (here / "mine.toml").write_text(printed)
+    again = Train.parse(with_config_files(["--config", "mine.toml", "tiny"]))
+    assert again.resolved(1500) == Train.parse(["tiny", "--minutes=5"]).resolved(1500)
+
+
+def test_populations_in_files_and_flags(sqair, here: Path) -> None:
+    words = ["tiny", "--members=2", "--sweep", "learning_rate=1e-3,1e-4", "--sweep", "seed=1,7", "--patience=3"]
+    train = Train.parse([*words, "--restart-collapsed"]).resolved().train
+    assert (train.members, train.sweep, train.patience) == (2, ("learning_rate=1e-3,1e-4", "seed=1,7"), 3)
+    assert train.restart_collapsed
+    (here / "mine.toml").write_text(sqair("train", *words, "--restart-collapsed", "--print-config").out)
+    assert Train.parse(with_config_files(["--config", "mine.toml", "tiny"])).resolved().train == train
+
+
 def test_switches_come_before_flags() -> None:
     model = Train.parse(["tiny", "--switches", "authors", "--model.survival-bias=2"]).resolved().model
     tiny = PRESETS["tiny"].model
     assert model == dataclasses.replace(tiny, **AUTHORS_SWITCHES | {"survival_bias": 2.0})
     assert Train.parse(["tiny", "--switches=paper"]).model == dataclasses.replace(tiny, **PAPER_SWITCHES)
-    assert Train.parse(["tiny", "--switches=paper"]).train == PRESETS["tiny"].train
+    assert Train.parse(["tiny", "--switches=paper"]).resolved().train == PRESETS["tiny"].train
 
 
 def test_frames_are_the_files_unless_flags_say_otherwise(here: Path) -> None:

@@ -1,6 +1,7 @@
 """When checks come, what two of them make of a member, and what a run of one member does about it."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from sqair.config import Preset, TrainConfig
 from sqair.training import health
 from sqair.training.checkpoint import read_card
 from sqair.training.health import Event, count_healthy, find_donor, is_check, is_early, note
-from sqair.training.loop import train
+from sqair.training.loop import Progress, train
 from sqair.training.members import Member
 from sqair.training.runs import read_metrics, read_run
 
@@ -59,6 +60,20 @@ def test_an_event_says_what_to_do() -> None:
     )
 
 
+class Enough(Exception):
+    """Ends a run that has shown what it was to show."""
+
+
+def until(step: int) -> Callable[[Progress], None]:
+    """A callback that ends the run at this step."""
+
+    def end(progress: Progress) -> None:
+        if progress.step >= step:
+            raise Enough
+
+    return end
+
+
 @pytest.fixture
 def broken_until(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The alarm names a failure at so many checks; the list holds that number."""
@@ -75,52 +90,58 @@ def broken_until(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_run_of_one_member_is_warned(small: Preset, tmp_path: Path, broken_until, capsys) -> None:
     broken_until[0] = 100
-    train(small, tmp_path)
+    with pytest.raises(Enough):
+        train(small, tmp_path, callbacks=[until(80)])
     (event,) = read_run(tmp_path)["alarms"]
     assert (event["step"], event["failure"], event["action"]) == (18, "none used", "warned")
-    assert [line["alarm"] for line in read_metrics(tmp_path)] == ["none used"] * 3
+    assert [line["alarm"] for line in read_metrics(tmp_path)] == ["none used"]
     assert "member" not in read_metrics(tmp_path)[0]
     said = capsys.readouterr().err
     assert said.count("this run has collapsed (none used)") == 1
     assert "lower --train.discovery-cost" in said
 
 
+def changed(preset: Preset, **changes: Any) -> Preset:
+    return dataclasses.replace(preset, train=dataclasses.replace(preset.train, **changes))
+
+
 def test_a_run_of_one_member_restarts_from_the_first_step(
     small: Preset, tmp_path: Path, broken_until: list[int]
 ) -> None:
     broken_until[0] = 2
-    whole = dataclasses.replace(small, train=dataclasses.replace(small.train, restart_collapsed=True))
-    train(whole, tmp_path / "restarted", quiet=True)
-    other = dataclasses.replace(small, train=dataclasses.replace(small.train, seed=1000))
-    train(other, tmp_path / "other", quiet=True)
-    weights = [
-        (tmp_path / run / "checkpoints/00000240/model.safetensors").read_bytes() for run in ("restarted", "other")
-    ]
+    runs = {"restarted": changed(small, restart_collapsed=True), "other": changed(small, seed=1000)}
+    for name, preset in runs.items():
+        with pytest.raises(Enough):
+            train(preset, tmp_path / name, quiet=True, callbacks=[until(80)])
+    weights = [(tmp_path / name / "checkpoints/00000080/model.safetensors").read_bytes() for name in runs]
     assert weights[0] == weights[1], "as a run that began with the new seed"
-    assert [line["step"] for line in read_metrics(tmp_path / "restarted")] == [80, 160, 240]
+    assert [line["step"] for line in read_metrics(tmp_path / "restarted")] == [80]
     (event,) = read_run(tmp_path / "restarted")["alarms"]
     assert (event["action"], event["seed"]) == ("afresh", 1000)
     assert read_card(tmp_path / "restarted")["training"]["train"]["seed"] == 1000
 
 
-def test_late_a_run_of_one_member_is_only_warned(small: Preset, tmp_path: Path, broken_until, monkeypatch) -> None:
+def test_late_a_run_of_one_member_is_only_warned(
+    small: Preset, tmp_path: Path, broken_until: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(health, "EARLY", 0.0)
     broken_until[0] = 2
-    whole = dataclasses.replace(small, train=dataclasses.replace(small.train, restart_collapsed=True))
-    train(whole, tmp_path, quiet=True)
+    with pytest.raises(Enough):
+        train(changed(small, restart_collapsed=True), tmp_path, quiet=True, callbacks=[until(24)])
     assert [event["action"] for event in read_run(tmp_path)["alarms"]] == ["warned"]
 
 
 def test_a_restart_can_be_resumed_at_once(small: Preset, tmp_path: Path, broken_until: list[int]) -> None:
     broken_until[0] = 2
-    whole = dataclasses.replace(small, train=dataclasses.replace(small.train, restart_collapsed=True))
+    whole = changed(small, restart_collapsed=True)
 
-    def crash(progress: Any) -> None:
+    def crash(progress: Progress) -> None:
         if progress.step == 0:
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         train(whole, tmp_path, quiet=True, callbacks=[crash])
-    train(whole, tmp_path, quiet=True, resume=True)
+    with pytest.raises(Enough):
+        train(whole, tmp_path, quiet=True, resume=True, callbacks=[until(80)])
     assert read_card(tmp_path)["training"]["train"]["seed"] == 1000
     assert [event["action"] for event in read_run(tmp_path)["alarms"]] == ["afresh"]

@@ -202,16 +202,17 @@ class Train(Command):
         chosen = self._timed(chosen)
         self._say_recipe(chosen.train)
         try:
-            train(
-                chosen,
-                folder,
-                resume=self.resume,
-                overwrite=self.common.overwrite,
-                quiet=self.common.quiet,
-                command=shlex.join(["sqair", *sys.argv[1:]]),
-                callbacks=watchers(chosen, tensorboard=self.tensorboard),
-                started=started,
-            )
+            with watchers(chosen, tensorboard=self.tensorboard) as callbacks:
+                train(
+                    chosen,
+                    folder,
+                    resume=self.resume,
+                    overwrite=self.common.overwrite,
+                    quiet=self.common.quiet,
+                    command=shlex.join(["sqair", *sys.argv[1:]]),
+                    callbacks=callbacks,
+                    started=started,
+                )
         except Stopped as stop:
             print(f"sqair train: {stop}", file=sys.stderr)
             raise SystemExit(stop.code) from stop

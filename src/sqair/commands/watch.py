@@ -3,11 +3,13 @@
 Training does not know of these; it gets them as callbacks, and they write at evaluations only.
 """
 
+import contextlib
 import importlib.util
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +31,7 @@ from sqair.training.validation import VALIDATION_SEED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 SHOWN = 4
 """Validation sequences in a picture, chosen out of ..."""
@@ -46,12 +49,21 @@ PANELS = {
         "validation_discovered_later": "per later frame",
     },
 }
-"""What is plotted: titles, then fields of metrics.jsonl and their names; the first is solid, the second dashed."""
+"""What is plotted: titles, then fields of metrics.jsonl and their names ..."""
+Dashes = Literal["-", "--"]
+DASHES: tuple[Dashes, Dashes] = ("-", "--")
+"""... the first solid, the second dashed."""
+GRID = "#E6E6E6"
 
 
-def watchers(preset: Preset, *, tensorboard: bool) -> list[Callback]:
-    """The callbacks of a run."""
-    return [Reconstructions(preset), draw_curves, *([TensorBoard()] if tensorboard else [])]
+@contextlib.contextmanager
+def watchers(preset: Preset, *, tensorboard: bool) -> Iterator[list[Callback]]:
+    """The callbacks of a run, while it goes on."""
+    events = TensorBoard()
+    try:
+        yield [Reconstructions(preset), draw_curves, *([events] if tensorboard else [])]
+    finally:
+        events.close()
 
 
 # --- reconstructions
@@ -98,7 +110,7 @@ def choose_sequences(preset: Preset) -> Float[ndarray, "S T Y X C"]:
 
 
 def draw_curves(progress: Progress) -> None:
-    """Write curves.png from metrics.jsonl, at evaluations: the best member in bold, the others pale."""
+    """Write curves.png from metrics.jsonl, at evaluations: of a population the best member in bold, the others pale."""
     if progress.metrics is None:
         return
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -107,40 +119,60 @@ def draw_curves(progress: Progress) -> None:
     members: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for line in read_metrics(progress.out):
         members[line.get("member", 0)].append(line)
+    best = progress.metrics.get("member", 0)
     figure = Figure(figsize=(13, 4), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     for axes, (title, fields) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        draw_panel(axes, title, fields, members, progress.metrics.get("member", 0))
+        for number in sorted(members, key=lambda i: i == best):
+            draw_member(axes, fields, members[number], colour_of(number), number == best)
+        finish_panel(axes, title, fields, members)
+    if len(members) > 1:
+        names = [f"member {i}, the best" if i == best else f"member {i}" for i in sorted(members)]
+        keys = [stroke(colour_of(i), "-", i == best) for i in sorted(members)]
+        figure.legend(keys, names, loc="outside right center", frameon=False, fontsize=9, ncols=1 + len(names) // 16)
     with written_atomically(progress.out / CURVES) as file:
         canvas.print_png(file)
 
 
-def draw_panel(
-    axes: "Axes", title: str, fields: dict[str, str], members: dict[int, list[dict[str, Any]]], best: int
-) -> None:
-    """One plot: a line for every field and member."""
-    is_alone = len(members) == 1
-    for number in sorted(members, key=lambda i: i == best):
-        for f, (name, label) in enumerate(fields.items()):
-            lines = [line for line in members[number] if line.get(name) is not None]
-            colour = COLOURS[6 - 2 * f] if is_alone else COLOURS[number % len(COLOURS)]
-            axes.plot(
-                [line["step"] for line in lines],
-                [line[name] for line in lines],
-                color=colour,
-                alpha=1.0 if number == best else 0.55,
-                linewidth=2.4 if number == best else 1.1,
-                linestyle="-" if f == 0 else "--",
-                marker="o" if len(lines) == 1 else "",
-                label=label if is_alone else f"member {number}" if f == 0 else None,
-            )
-    axes.set_title(title if is_alone else f"{title}: {', '.join(fields.values())} (dashed)", fontsize=11, color=INK)
+def draw_member(axes: "Axes", fields: dict[str, str], lines: list[dict[str, Any]], colour: str, is_best: bool) -> None:
+    """The fields of one member, the first solid, the second dashed; single numbers are dots."""
+    for name, dashes in zip(fields, DASHES, strict=True):
+        known = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
+        drawn = stroke(colour, dashes, is_best)
+        drawn.set_data([step for step, _ in known], [value for _, value in known])
+        drawn.set_marker("o" if len(known) == 1 else "")
+        axes.add_line(drawn)
+
+
+def finish_panel(axes: "Axes", title: str, fields: dict[str, str], members: dict[int, list[dict[str, Any]]]) -> None:
+    """Title, ticks, limits, and what solid and dashed lines are."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(title, fontsize=11, color=INK)
     axes.set_xlabel("step", color=INK)
-    axes.grid(color="#E6E6E6", linewidth=0.8)
+    axes.grid(color=GRID, linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=FAINT, labelcolor=INK)
-    axes.legend(frameon=False, fontsize=9)
-    set_limits(axes, [line[name] for lines in members.values() for line in lines for name in fields if line.get(name)])
+    axes.autoscale_view()
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    values = [line[name] for lines in members.values() for line in lines for name in fields]
+    set_limits(axes, [value for value in values if value is not None])
+    colour = COLOURS[0] if len(members) == 1 else INK
+    axes.legend([stroke(colour, dashes, True) for dashes in DASHES], list(fields.values()), frameon=False, fontsize=9)
+
+
+def stroke(colour: str, dashes: Dashes, is_best: bool) -> "Line2D":
+    """A line of the plots."""
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [], [], color=colour, linestyle=dashes, alpha=1.0 if is_best else 0.5, linewidth=2.2 if is_best else 1.1
+    )
+
+
+def colour_of(member: int) -> str:
+    """The colour of a member; they repeat after the last. Yellow is left out: on white it is hardly seen."""
+    return [colour for colour in COLOURS if colour != "#F0E442"][member % (len(COLOURS) - 1)]
 
 
 def set_limits(axes: "Axes", values: Sequence[float]) -> None:
@@ -169,21 +201,29 @@ class TensorBoard:
         self.writers: dict[Path, Any] = {}
 
     def __call__(self, progress: Progress) -> None:
-        """Write the lines of an evaluation."""
+        """Write the lines of an evaluation; when this returns they are in the files."""
         for line in progress.lines:
             name = f"member-{line['member']}" if "member" in line else ""
-            writer = self.writer(progress.out / TENSORBOARD / name)
-            for field, value in line.items():
-                if isinstance(value, float):
-                    group, _, rest = field.partition("_")
-                    tag = f"{group}/{rest}" if group in ("train", "validation") else f"speed/{field}"
-                    writer.add_scalar(tag, value, line["step"])
-            writer.flush()
+            self.write(progress.out / TENSORBOARD / name, line)
 
-    def writer(self, folder: Path) -> Any:
-        """The writer of a folder, which is kept open."""
+    def write(self, folder: Path, line: dict[str, Any]) -> None:
+        """Add the numbers of a line to the event file of a folder, which stays open."""
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.summary import scalar
+
         if folder not in self.writers:
-            from tensorboardX import SummaryWriter
+            folder.mkdir(parents=True, exist_ok=True)
+            self.writers[folder] = EventsWriter(str(folder / "events"))
+        for field, value in line.items():
+            if isinstance(value, float):
+                group, _, rest = field.partition("_")
+                tag = f"{group}/{rest}" if group in ("train", "validation") else f"speed/{field}"
+                event = Event(wall_time=time.time(), step=line["step"], summary=scalar(tag, value))
+                self.writers[folder].write_event(event)
+        self.writers[folder].flush()
 
-            self.writers[folder] = SummaryWriter(str(folder))
-        return self.writers[folder]
+    def close(self) -> None:
+        """Close all files."""
+        for writer in self.writers.values():
+            writer.close()

@@ -6,6 +6,7 @@ member axis at all: it is the program of step.py itself.
 Axes: R members, B sequences, T frames, Y, X, C frame.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sqair.config import Preset, TrainConfig
 from sqair.data import Source
@@ -104,8 +105,8 @@ def essential(config: TrainConfig) -> TrainConfig:
 
 
 @eqx.filter_jit
-def first_states(preset: Preset, keys: PRNGKeyArray) -> TrainState:
-    """The state of all members before the first step; `keys` has the member axis."""
+def first_states(preset: Preset, keys: Key[Array, " R"]) -> TrainState:
+    """The state of all members before the first step."""
     return eqx.filter_vmap(lambda key: first_state(preset, key), out_axes=AXES)(keys)
 
 
@@ -113,7 +114,7 @@ def first_states(preset: Preset, keys: PRNGKeyArray) -> TrainState:
 def train_members(
     states: TrainState,
     source: Source,
-    keys: PRNGKeyArray,
+    keys: Key[Array, " R"],
     knobs: dict[str, Float[Array, " R"]],
     config: TrainConfig,
     count: Int[Array, ""],
@@ -121,7 +122,7 @@ def train_members(
     """`count` steps of all members; each has its own key, and its own values of `knobs` instead of `config`'s."""
 
     def member(state: TrainState, key: PRNGKeyArray, knobs: dict[str, Float[Array, ""]]) -> TrainState:
-        return train_step(state, source, key, dataclasses.replace(config, **knobs))
+        return train_step(state, source, key, with_knobs(config, knobs))
 
     step = eqx.filter_vmap(member, in_axes=(AXES, EACH, EACH), out_axes=AXES)
     arrays, rest = eqx.partition(states, eqx.is_array)
@@ -130,6 +131,14 @@ def train_members(
         return eqx.filter(step(eqx.combine(arrays, rest), keys, knobs), eqx.is_array)
 
     return eqx.combine(jax.lax.fori_loop(0, count, advance, arrays), rest)
+
+
+def with_knobs(config: TrainConfig, knobs: dict[str, Float[Array, ""]]) -> TrainConfig:
+    """`config` with traced numbers for some fields. They are no floats, so they go past the frozen class's checks."""
+    changed = copy.copy(config)
+    for name, value in knobs.items():
+        object.__setattr__(changed, name, value)
+    return changed
 
 
 @eqx.filter_jit
