@@ -27,6 +27,7 @@ from sqair.objective import (
     check_objective,
     draw_particles,
     particle_filter,
+    run_batch,
     run_particles,
     surrogate,
 )
@@ -242,6 +243,23 @@ def test_the_surrogate_has_the_reparameterised_gradient():
         assert np.all(np.isfinite(leaf))
         assert np.any(leaf)
         np.testing.assert_allclose(leaf[0], leaf[1], rtol=1e-3, atol=1e-4 * np.abs(leaf).max())
+
+
+def test_the_other_bounds_have_the_same_gradient_as_a_plain_scan():
+    """`run_batch` arranges its gradient by itself; o_1 is made of parameters, so the first state has one too."""
+    model, length = build(VRNN, MLP_CONFIG), 2
+    noise = jax.vmap(lambda key: draw_particles(model, key, 2, T))(jax.random.split(KEY, 1))
+    cut = jax.tree.map(lambda leaf: leaf[0, :, :length], noise)
+
+    def arranged(model):
+        return run_batch(model, noise, FRAMES[None], no_restraint(T), jnp.array(length)).log_weight.sum()
+
+    def plain(model):
+        return run_particles(model, cut, FRAMES[:length]).log_weight.sum()
+
+    found, expected = (eqx.filter_jit(eqx.filter_grad(function))(model) for function in (arranged, plain))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(b).max())
 
 
 def test_every_parameter_has_a_finite_gradient():
