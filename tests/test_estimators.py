@@ -226,7 +226,7 @@ def restrained() -> Restraint:
 @pytest.fixture(scope="module")
 def direction(point) -> Trained:
     zeros = jax.tree.map(jnp.zeros_like, eqx.filter(point, eqx.is_inexact_array))
-    return scatter(zeros, jax.random.key(7), 0.1)
+    return scatter(zeros, jax.random.key(8), 0.1)
 
 
 @eqx.filter_jit

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sqair.baselines.air import AIR
+    from sqair.baselines.vrnn import VRNN
     from sqair.config import DataConfig, ModelConfig, Preset, TrainConfig, UserError, preset
     from sqair.data import open_data
     from sqair.evaluation.evaluate import evaluate
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AIR",
     "SQAIR",
+    "VRNN",
     "DataConfig",
     "ModelConfig",
     "Preset",
@@ -37,6 +39,7 @@ __all__ = [
 _HOMES = {
     "AIR": "baselines.air",
     "SQAIR": "model",
+    "VRNN": "baselines.vrnn",
     "evaluate": "evaluation.evaluate",
     "load": "training.checkpoint",
     "open_data": "data",

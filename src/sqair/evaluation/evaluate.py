@@ -34,12 +34,13 @@ def evaluate(
     """The keys of `evaluate --json` in their order; None where there is no truth or no meaning.
 
     `sequences` of the source's fixed list with this seed are used, `batch` at a time. `model` is its kind and `data`
-    the source's name: the caller may put better names in.
+    the source's name: the caller may put better names in. Matrix products are exact, however the model was trained.
     """
     if particles < 1:
         raise UserError(f"the number of particles must be at least 1, not {particles}")
     start = time.perf_counter()
-    found, truth = infer(model, source, sequences=sequences, particles=particles, seed=seed, batch=batch)
+    with jax.default_matmul_precision("highest"):
+        found, truth = infer(model, source, sequences=sequences, particles=particles, seed=seed, batch=batch)
     if model.config.kind == "vrnn":  # it has no objects that could be counted
         truth = truth._replace(counts=None, ids=None)
     results = {

@@ -5,7 +5,7 @@ All randomness of step i comes from the seed and i, so a run that was stopped go
 Axes: B sequences, T frames, K particles, Y, X, C frame.
 """
 
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -119,7 +119,8 @@ def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: Tra
         return batch_loss(model, key_noise, frames, restraint, length, config, baseline, moments)
 
     learnt = (state.model, None if state.nvil is None else state.nvil.baseline)
-    (model_grad, baseline_grad), (diagnostics, signal) = eqx.filter_grad(loss, has_aux=True)(learnt)
+    with jax.default_matmul_precision(matmul_precision(config.precision)):
+        (model_grad, baseline_grad), (diagnostics, signal) = eqx.filter_grad(loss, has_aux=True)(learnt)
     model, optimiser = update(model_optimiser(config), model_grad, state.optimiser, state.model)
     finite = jnp.isfinite(jnp.stack(diagnostics)).all()
     return TrainState(
@@ -130,6 +131,12 @@ def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: Tra
         totals=jax.tree.map(lambda total, new: total + jnp.where(finite, new, 0.0), state.totals, diagnostics),
         counted=state.counted + finite,
     )
+
+
+def matmul_precision(precision: Literal["float32", "tf32", "bf16"]) -> str:
+    """jax's name for a precision of matrix products. On a CPU they are always exact."""
+    names = {"float32": "highest", "tf32": "tensorfloat32", "bf16": "BF16_BF16_F32"}
+    return "highest" if jax.default_backend() == "cpu" else names[precision]
 
 
 def _nvil_step(nvil: Nvil, grad: Baseline, signal: Float[Array, "B K"], config: TrainConfig) -> Nvil:
