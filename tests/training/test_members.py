@@ -47,6 +47,8 @@ def test_what_cannot_be_swept(sweep: tuple[str, ...], line: str) -> None:
 
 
 def test_swept_values_have_the_ranges_of_settings() -> None:
+    with pytest.raises(UserError, match=r"train\.seed must be between 0"):
+        member_configs(TrainConfig(seed=2**32 - 1, members=2))
     with pytest.raises(UserError, match=r"train\.discovery_dropout must be between 0 and 1, not 2\.0"):
         member_configs(TrainConfig(sweep=("discovery_dropout=0.5,2",)))
 

@@ -122,3 +122,22 @@ def find_donor(members: list[Member]) -> int | None:
     """The member with the best bound among those in which the last check found nothing wrong."""
     bounds = {i: m.bound for i, m in enumerate(members) if m.failure is None and m.bound is not None}
     return max(bounds, key=lambda i: bounds[i]) if bounds else None
+
+
+def replace_member(population: Population, state: TrainState, event: Event) -> tuple[TrainState, Event]:
+    """Begin a collapsed member afresh, or later make it a copy of a healthy one; where neither can be, nothing changes.
+
+    Alone, a member begins afresh at the first step, and later it has none to be copied from.
+    """
+    i, member = event.member, population.members[event.member]
+    if member.restarts >= MOST_RESTARTS:
+        return state, event
+    if is_early(event.step, population.preset.train):
+        member.restart()
+        state = population.first() if population.is_alone else population.afresh(state, i)
+        return state, event._replace(action="afresh", seed=member.seed)
+    donor = find_donor(population.members)
+    if donor is None or population.is_alone:
+        return state, event
+    member.restart()
+    return population.copied(state, i, donor), event._replace(action="copied", seed=member.seed, donor=donor)

@@ -22,16 +22,7 @@ from sqair.settings import check
 from sqair.training import runs
 from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
 from sqair.training.console import Display
-from sqair.training.health import (
-    MOST_RESTARTS,
-    Event,
-    Watch,
-    check_every,
-    count_healthy,
-    find_donor,
-    is_check,
-    is_early,
-)
+from sqair.training.health import Event, Watch, check_every, count_healthy, is_check, replace_member
 from sqair.training.members import leader, member_configs
 from sqair.training.pace import Pace, catch_signals
 from sqair.training.population import Population, catch_up
@@ -221,37 +212,19 @@ class Run:
         """Look for members that have collapsed; replace them where that is wanted and possible, else say so once."""
         members = self.population.members
         for i in self.watch.check(self.state):
-            failure = str(members[i].collapsed)
-            event = self.replace(i, failure) if self.config.restart_collapsed else None
-            event = event or Event(self.step, i, failure, "warned", members[i].seed)
+            event = Event(self.step, i, str(members[i].collapsed), "warned", members[i].seed)
+            if self.config.restart_collapsed:
+                self.state, event = replace_member(self.population, self.state, event)
             if not any(event.repeats(past) for past in self.events):
                 self.events.append(event._asdict())
                 runs.note_alarms(self.out, self.events)
                 self.display.say(event.line(self.population.size))
-        if self.step == 0:  # begun afresh, alone: from here on a resumed run goes on
+        if self.step == 0:  # begun afresh, alone
+            runs.clear_folder(self.out, runs.LEARNT)
+            self.stale = 0
             self.save()
         elif any(member.restarts for member in members):
             self.state = catch_up(self.state, self.config.warm_up)
-
-    def replace(self, i: int, failure: str) -> Event | None:
-        """Begin a collapsed member afresh, or later make it a copy of a healthy one; None where neither is possible."""
-        population, member, step = self.population, self.population.members[i], self.step
-        if member.restarts >= MOST_RESTARTS:
-            return None
-        if is_early(step, self.config):
-            member.restart()
-            if population.is_alone:
-                runs.clear_folder(self.out, runs.LEARNT)
-                self.state, self.stale = population.first(), 0
-            else:
-                self.state = population.afresh(self.state, i)
-            return Event(step, i, failure, "afresh", member.seed)
-        donor = None if population.is_alone else find_donor(population.members)
-        if donor is None:
-            return None
-        member.restart()
-        self.state = population.copied(self.state, i, donor)
-        return Event(step, i, failure, "copied", member.seed, donor)
 
     # --- evaluation
 

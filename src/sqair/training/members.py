@@ -10,7 +10,10 @@ from sqair.config import Preset, TrainConfig, UsageError
 from sqair.settings import check
 
 KNOBS = ("learning_rate", "discovery_dropout", "discovery_cost", "rediscovery_cost")
-"""Fields of TrainConfig that are numbers inside the compiled step, so that members may differ in them."""
+"""Fields of TrainConfig that are numbers inside the compiled step, so that members may differ in them.
+
+Frames without discovery are cheap because all members pass over them together: a sweep of discovery_dropout costs more.
+"""
 SWEPT = (*KNOBS, "seed")
 """What `sweep` may name."""
 SEED_STRIDE = 1_000
@@ -73,8 +76,9 @@ def member_configs(config: TrainConfig) -> list[TrainConfig]:
     configs = []
     for combination in itertools.product(*(numbers for _, numbers in values)):
         chosen = dataclasses.replace(config, members=1, sweep=(), **dict(zip(names, combination, strict=True)))
-        check(chosen, "train.")
         configs += [dataclasses.replace(chosen, seed=chosen.seed + i) for i in range(config.members)]
+    for each in configs:
+        check(each, "train.")
     return configs
 
 
