@@ -137,7 +137,7 @@ class Observer:
     def naming(self, member: int) -> tuple[str, int | None]:
         """The first failure said twice in a row, and when."""
         said = self.said[member]
-        for before, now, step in zip(said, said[1:], self.steps[1:], strict=True):
+        for before, now, step in zip(said[:-1], said[1:], self.steps[1:], strict=True):
             if now is not None and now == before:
                 return now, step
         return HEALTHY, None
