@@ -129,10 +129,10 @@ class Observer:
         return rows
 
     def is_lost(self, member: int) -> bool:
-        """Whether the last bound is not finite, or below its best or an empty canvas by half of what ink is worth."""
+        """Whether steps are skipped, or the bound is not finite or half the ink's worth below its best or no canvas."""
         last, best = self.evidence[member][-1], self.best[member]
         floor = max(last["empty"], last["bound"] if best is None else best) - 0.5 * last["ink"]
-        return not last["bound"] >= floor
+        return last["skipped"] >= alarm.SKIPPED or not last["bound"] >= floor
 
     def naming(self, member: int) -> tuple[str, int | None]:
         """The first failure said twice in a row, and when."""
@@ -167,6 +167,11 @@ def report(outcomes: list[Outcome]) -> dict[str, Any]:
     }
     print(json.dumps(summary, indent=1))
     return summary
+
+
+def finite(evidence: list[dict[str, float]]) -> list[dict[str, float | None]]:
+    """The evidence with None for what is not finite, which JSON does not know."""
+    return [{name: value if np.isfinite(value) else None for name, value in moment.items()} for moment in evidence]
 
 
 def save_strip(folder: Path, observer: Observer, name: str, sequences: int = 3) -> None:
@@ -213,7 +218,7 @@ def main() -> None:
             save_strip(arguments.strips, observer, name)
     summary = report(outcomes)
     if arguments.record:
-        rows = [{**row._asdict(), "case": row.case._asdict()} for row in outcomes]
+        rows = [{**row._asdict(), "case": row.case._asdict(), "evidence": finite(row.evidence)} for row in outcomes]
         results = {"setting": to_dict(setting), "seconds": round(time.time() - begin, 1), **summary, "rows": rows}
         print("Record saved to", write_record(arguments.record, results, arguments.folder))
 
