@@ -33,7 +33,7 @@ def weights(seed: int = 0) -> Weights:
 
 class Carry(NamedTuple):
     hidden: jax.Array
-    count: jax.Array
+    steps: jax.Array
     last: jax.Array
 
 
@@ -49,7 +49,7 @@ def step(w: Weights, carry: Carry, x: jax.Array, datum: tuple) -> tuple[Carry, d
         lambda: (hidden + jax.nn.sigmoid(hidden @ w.side.T) * noise, (hidden**2).sum() / (1 + noise[0] ** 2)),
         lambda: (hidden, jnp.zeros(())),
     )
-    count = carry.count + (hidden.sum() > 0)
+    count = carry.steps + (hidden.sum() > 0)
     hidden = jnp.where(count > 2, hidden / width, hidden)
     return Carry(hidden, count, hidden[0]), {"cost": cost + jnp.log(width).sum() * hidden[1], "hidden": hidden}
 

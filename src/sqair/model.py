@@ -203,8 +203,8 @@ class SQAIR(SequenceModel):
         room = self.config.max_objects - count
 
         def discover() -> tuple[Latents, tuple[Array, Array], tuple[Array, Array]]:
-            new, *log_q = self.discovery(noise_d, x, encoding, context, room, self.encoders, transformer)
-            return new, tuple(log_q), self.discovery_prior.log_prob(new, count, room, is_first, context)
+            new, log_q, presence_q = self.discovery(noise_d, x, encoding, context, room, self.encoders, transformer)
+            return new, (log_q, presence_q), self.discovery_prior.log_prob(new, count, room, is_first, context)
 
         def pass_over() -> tuple[Latents, tuple[Array, Array], tuple[Array, Array]]:
             nothing = jax.tree.map(jnp.zeros_like, propagated)

@@ -24,6 +24,9 @@ HEAD_GAIN = 0.1
 class Linear(eqx.nn.Linear):
     """Equinox's layer, multiplied from the right: in a batch the features then stay the last axis, without copies."""
 
+    def __init__(self, size_in: int, size_out: int, *, key: PRNGKeyArray) -> None:
+        super().__init__(size_in, size_out, key=key)
+
     def __call__(self, x: Float[Array, " _"], *, key: PRNGKeyArray | None = None) -> Float[Array, " F"]:
         """W x + b."""
         assert self.bias is not None
@@ -32,6 +35,9 @@ class Linear(eqx.nn.Linear):
 
 class GRUCell(eqx.nn.GRUCell):
     """Equinox's cell, multiplied from the right, too."""
+
+    def __init__(self, size_in: int, size: int, *, key: PRNGKeyArray) -> None:
+        super().__init__(size_in, size, key=key)
 
     def __call__(
         self, input: Float[Array, " _"], hidden: Float[Array, " H"], *, key: PRNGKeyArray | None = None

@@ -381,11 +381,11 @@ def batch_loss(
     keys, filter_keys = jax.vmap(jax.random.split, out_axes=1)(jax.random.split(key, count))
     noise = jax.vmap(lambda key: draw_particles(model, key, config.particles, total))(keys)
     if config.bound == "fivo":
-        of_batch = jax.vmap(lambda *each: fivo_objective(model, *each, restraint, length))
+        of_batch = jax.vmap(lambda key, noise, x: fivo_objective(model, key, noise, x, restraint, length))
         values, diagnostics = of_batch(filter_keys, noise, frames)
         signals = jnp.zeros((count, config.particles))
     else:
         summary = run_batch(model, noise, frames, restraint, length)
-        of_batch = jax.vmap(lambda *each: sequence_objective(*each, length, config, baseline, moments))
+        of_batch = jax.vmap(lambda summary, x: sequence_objective(summary, x, length, config, baseline, moments))
         values, (diagnostics, signals) = of_batch(summary, frames)
     return -values.mean(), (jax.tree.map(lambda leaf: leaf.mean(0), diagnostics), signals)

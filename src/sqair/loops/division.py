@@ -107,7 +107,14 @@ def over_iterations(equation: JaxprEqn, known: dict[Var, Summand]) -> list[Summa
     if "sum" in kinds:
         return [Summand(value, "sum") for value in run(*(known[var].total() for var in names))]
     if equation.primitive.name == "dot_general":
-        return [Summand(product_over_iterations(equation, *(known[var].value for var in equation.invars)), "sum")]
+        return [
+            Summand(
+                product_over_iterations(
+                    equation, *(known[var].value for var in equation.invars if isinstance(var, Var))
+                ),
+                "sum",
+            )
+        ]
     axes = [0 if kind == "each" else None for kind in kinds]
     values = [known[var].value for var in names]
     if "each" not in kinds:

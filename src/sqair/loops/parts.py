@@ -71,6 +71,7 @@ def as_part(group: list[JaxprEqn], inputs: tuple[Var, ...], outputs: tuple[Var, 
     if group[0].primitive.name != "cond":
         return Part((function_of(group, inputs, outputs),), None, inputs, outputs)
     choice, *operands = group[0].invars
+    assert isinstance(choice, Var)
     kept = [place for place, var in enumerate(group[0].outvars) if var in outputs]
 
     def as_side(branch: Callable[..., list]) -> Callable[..., list]:

@@ -42,7 +42,8 @@ def scan(
         return (carry, ys), ([parameters, xs, data], saved, length)
 
     def backward(kept: tuple, cotangents: tuple[list, list]) -> tuple:
-        return [*loop.backward(*kept, *cotangents), [None] * len(inputs[3])], None
+        groups, saved, length = kept
+        return [*loop.backward(groups, saved, length, *cotangents), [None] * len(inputs[3])], None
 
     run.defvjp(forward, backward)
     carry, ys = run([loop.prepare(*inputs[0]), *inputs[1:]], length)
@@ -97,6 +98,11 @@ def packed_zeros(shapes: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
     """What `pack` makes of zeros of these shapes."""
     kinds = sorted({str(shape.dtype) for shape in shapes})
     return [jnp.zeros(sum(shape.size for shape in shapes if str(shape.dtype) == kind), kind) for kind in kinds]
+
+
+def zeros(shape: jax.ShapeDtypeStruct) -> Array:
+    """Zeros of a shape and type."""
+    return jnp.zeros(shape.shape, shape.dtype)
 
 
 def like(value: Any, *, stacked: bool = False) -> jax.ShapeDtypeStruct:
@@ -157,11 +163,14 @@ class Cotangents:
 
     def take(self, names: Sequence[Var]) -> list:
         """The cotangents of variables; zeros where none came."""
-        return [self.known[var] if var in self.known else jnp.zeros(var.aval.shape, var.aval.dtype) for var in names]
+        return [self.known[var] if var in self.known else zeros(like(var.aval)) for var in names]
 
 
 class Loop:
     """A body in parts, run over all iterations forwards and backwards."""
+
+    y_tree: Any
+    """The structure of what an iteration gives."""
 
     def __init__(self, body: Callable, inputs: Sequence[Sequence[Any]], trees: Sequence[Any]) -> None:
         def flat(*inputs: list) -> tuple[list, list]:

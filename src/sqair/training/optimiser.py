@@ -39,22 +39,22 @@ def guarded(rule: optax.GradientTransformation, clip: float) -> optax.GradientTr
     All parameters are one vector to it, so that a step of the optimiser is a few operations, not a few for each array.
     """
 
-    def begin(parameters: optax.Params) -> optax.ApplyIfFiniteState:
+    def begin(params: optax.Params) -> optax.ApplyIfFiniteState:
         none = jnp.zeros((), jnp.int32)
-        return optax.ApplyIfFiniteState(none, jnp.array(True), none, rule.init(ravel_pytree(parameters)[0]))
+        return optax.ApplyIfFiniteState(none, jnp.array(True), none, rule.init(ravel_pytree(params)[0]))
 
     def update(
-        gradient: optax.Updates, state: optax.OptState, parameters: optax.Params | None = None
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
     ) -> tuple[optax.Updates, optax.ApplyIfFiniteState]:
         assert isinstance(state, optax.ApplyIfFiniteState)
-        vector, as_tree = ravel_pytree(gradient)
+        vector, as_tree = ravel_pytree(updates)
         norm = jnp.sqrt(jnp.vdot(vector, vector))
         finite = jnp.isfinite(norm)
         scale = jnp.minimum(1.0, clip / norm) if clip > 0 else 1.0
         moved, inner = rule.update(jnp.where(finite, scale * vector, 0.0), state.inner_state, None)
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), inner, state.inner_state)
         in_a_row, total = jnp.where(finite, 0, state.notfinite_count + 1), state.total_notfinite + ~finite
-        updates = as_tree(jnp.where(finite, moved, 0.0))
-        return updates, optax.ApplyIfFiniteState(in_a_row, finite, total, kept)
+        moved = as_tree(jnp.where(finite, jnp.asarray(moved), 0.0))
+        return moved, optax.ApplyIfFiniteState(in_a_row, finite, total, kept)
 
     return optax.GradientTransformation(begin, update)
