@@ -44,13 +44,12 @@ def main(steps=100, seed=0):
     model = eqx.tree_at(lambda it: it.propagation.relation, model, relation)
     optimiser = optax.adam(1e-3)
     state = optimiser.init(eqx.filter(model, eqx.is_array))
-    restraint = jax.tree.map(lambda leaf: jnp.tile(leaf, (config.batch, config.particles, 1)), no_restraint(length))
 
     @eqx.filter_jit
     def step(model, state, source, key):
         frames = source.batch(key, config.batch).frames[..., None]
         gradient = eqx.filter_value_and_grad(batch_loss, has_aux=True)
-        (loss, _), grads = gradient(model, key, frames, restraint, jnp.array(length), config)
+        (loss, _), grads = gradient(model, key, frames, no_restraint(length), jnp.array(length), config)
         updates, state = optimiser.update(grads, state)
         return eqx.apply_updates(model, updates), state, loss, optax.tree.norm(grads.propagation.relation)
 
