@@ -154,6 +154,21 @@ def test_only_what_differs_is_an_array(four: Preset) -> None:
     assert np.allclose(knobs["learning_rate"], [3e-3, 3e-3, 1e-3, 1e-3])
 
 
+def test_a_value_that_all_members_share_is_swept_too(four: Preset, monkeypatch) -> None:
+    seen: list[tuple] = []
+
+    def noted(state: TrainState, *arguments: Any) -> TrainState:
+        seen.append(arguments)
+        return state
+
+    monkeypatch.setattr(population, "train_members", noted)
+    many = Population(changed(four, sweep=("learning_rate=0.5", "discovery_cost=1,2")))
+    many.advance(many.first(), open_data(four.data, "train"), 1)
+    *_, knobs, config, _ = seen[0]
+    assert list(knobs) == ["discovery_cost"]
+    assert config.learning_rate == 0.5
+
+
 def test_members_are_taken_and_replaced(four: Preset) -> None:
     many = Population(four)
     states = many.first()

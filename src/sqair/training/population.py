@@ -58,10 +58,9 @@ class Population:
     def advance(self, state: TrainState, source: Source, count: int) -> TrainState:
         """The state after `count` steps of every member."""
         keys = [seed_keys(member.seed).steps for member in self.members]
+        config = essential(self.members[0].preset.train)  # a sweep may give all members the same value
         if self.is_alone:
-            config = essential(self.members[0].preset.train)
             return train_steps(state, source, keys[0], config, jnp.array(count))
-        config = essential(self.preset.train)
         return train_members(state, source, jnp.stack(keys), self.knobs(), config, jnp.array(count))
 
     def knobs(self) -> dict[str, Float[Array, " R"]]:
