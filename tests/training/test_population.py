@@ -23,7 +23,7 @@ from sqair.training.loop import Progress, Stopped, train
 from sqair.training.population import Population, catch_up, train_members
 from sqair.training.resume import checkpoints, read_notes
 from sqair.training.runs import read_metrics, read_run
-from sqair.training.step import TrainState, first_state, seed_keys, train_steps
+from sqair.training.step import Nvil, TrainState, first_state, seed_keys, train_steps
 
 RATES = (3e-3, 1e-3)
 TIMES = ("seconds", "sequences_per_second")
@@ -197,7 +197,9 @@ def test_a_restarted_members_learning_rate_catches_up(four: Preset) -> None:
         states.optimiser,
         is_leaf=lambda part: isinstance(part, optax.ScaleByScheduleState),
     )
-    assert counts(catch_up(states._replace(optimiser=aged), 10).optimiser) == [[60, 5, 60, 60]]
+    caught = catch_up(states._replace(optimiser=aged, nvil=Nvil(None, aged, None)), 10)  # type: ignore[arg-type]
+    assert counts(caught.optimiser) == [[60, 5, 60, 60]]
+    assert counts(caught.nvil) == [[60, 5, 60, 60]], "that of NVIL's baseline too"
 
 
 # --- the run

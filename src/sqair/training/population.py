@@ -187,4 +187,4 @@ def catch_up(state: TrainState, warm_up: int) -> TrainState:
         late = jnp.maximum(part.count, state.step.astype(part.count.dtype))
         return part._replace(count=jnp.where(part.count >= warm_up, late, part.count))
 
-    return state._replace(optimiser=jax.tree.map(follow, state.optimiser, is_leaf=is_schedule))
+    return jax.tree.map(follow, state, is_leaf=is_schedule)
