@@ -61,12 +61,12 @@ def test_the_last_ten_pictures_are_kept(two: Preset, tmp_path: Path, monkeypatch
     draw = Reconstructions(two)
     draw(told(tmp_path, 5, []))
     assert not (tmp_path / "reconstructions").exists(), "between evaluations nothing is drawn"
-    for step in range(1, 13):
-        draw(told(tmp_path, step * 100, [line(step)]))
+    steps = range(999_000, 1_000_200, 100)  # their names are of two lengths
+    for step in steps:
+        draw(told(tmp_path, step, [line(step)]))
     folder = tmp_path / "reconstructions"
-    names = sorted(path.name for path in folder.iterdir())
-    assert names == ["latest.png", *(f"step-{step:04d}00.png" for step in range(3, 13))]
-    assert (folder / "latest.png").read_bytes() == (folder / "step-001200.png").read_bytes()
+    assert {path.name for path in folder.iterdir()} == {"latest.png", *(f"step-{step:06d}.png" for step in steps[-10:])}
+    assert (folder / "latest.png").read_bytes() == (folder / f"step-{steps[-1]}.png").read_bytes()
     assert (230, 159, 0) in colours(folder / "latest.png"), "a box in the colour of the first identity"
 
 
@@ -76,7 +76,7 @@ def test_curves_of_one_run_and_of_a_population(tmp_path: Path) -> None:
     write(tmp_path, [line(10)])
     draw_curves(told(tmp_path, 10, [line(10)]))
     first = (tmp_path / "curves.png").read_bytes()
-    write(tmp_path, [line(10, validation_bound=None), line(20), line(30)])
+    write(tmp_path, [{"step": 5}, line(10, validation_bound=None), line(20), line(30)])
     draw_curves(told(tmp_path, 30, [line(30)]))
     assert (tmp_path / "curves.png").read_bytes() != first
     lines = [line(step, member=member) for step in (10, 20) for member in range(3)]

@@ -85,7 +85,8 @@ class Reconstructions:
         strip(path, rows, zoom=max(1, round(100 / self.frames.shape[2])))
         with written_atomically(folder / "latest.png") as file:
             file.write(path.read_bytes())
-        for old in sorted(folder.glob("step-*.png"))[:-KEPT]:
+        # by length first: from a million steps on names are longer
+        for old in sorted(folder.glob("step-*.png"), key=lambda each: (len(each.name), each.name))[:-KEPT]:
             old.unlink()
 
     def rows(self, progress: Progress, i: int, frames: Float[ndarray, "T Y X C"]) -> list[Row]:
@@ -155,7 +156,7 @@ def finish_panel(axes: "Axes", title: str, fields: dict[str, str], members: dict
     axes.tick_params(colors=FAINT, labelcolor=INK)
     axes.autoscale_view()
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    values = [line[name] for lines in members.values() for line in lines for name in fields]
+    values = [line.get(name) for lines in members.values() for line in lines for name in fields]
     set_limits(axes, [value for value in values if value is not None])
     colour = COLOURS[0] if len(members) == 1 else INK
     axes.legend([stroke(colour, dashes, True) for dashes in DASHES], list(fields.values()), frameon=False, fontsize=9)
