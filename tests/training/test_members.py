@@ -30,6 +30,12 @@ def test_seeds_may_be_swept_too() -> None:
     assert all(isinstance(config.seed, int) for config in configs)
 
 
+@pytest.mark.parametrize(("members", "sweep"), [(2, "seed=1,2"), (1, "learning_rate=1e-3,1e-3")])
+def test_no_member_is_trained_twice(members: int, sweep: str) -> None:
+    with pytest.raises(UsageError, match="same settings and seed twice"):
+        member_configs(TrainConfig(members=members, sweep=(sweep,)))
+
+
 @pytest.mark.parametrize(
     ("sweep", "line"),
     [

@@ -79,6 +79,8 @@ def member_configs(config: TrainConfig) -> list[TrainConfig]:
         configs += [dataclasses.replace(chosen, seed=chosen.seed + i) for i in range(config.members)]
     for each in configs:
         check(each, "train.")
+    if len(set(configs)) < len(configs):
+        raise UsageError("--sweep and --members ask for the same settings and seed twice; name other values or seeds")
     return configs
 
 
