@@ -241,7 +241,8 @@ class Run:
                 self.keep(i, bound, BEST if self.population.is_alone else f"{MEMBERS}/{i}")
             runs.append_metrics(self.out, line)
         chosen = leader(members)
-        if not self.population.is_alone and (chosen in improved or chosen != self.best_is):
+        is_new = chosen in improved or (chosen != self.best_is and members[chosen].best is not None)
+        if is_new and not self.population.is_alone:
             folder = self.out / MEMBERS / str(chosen)
             save_model(self.out / BEST, load_model(folder), read_card(folder)["training"])
         self.best_is, self.stale = chosen, 0 if chosen in improved else self.stale + 1
