@@ -23,9 +23,9 @@ BEFORE = [
 ]
 """Program, batch, ms per step, sequences/s, first call in seconds."""
 SPEED = """\
-One train step with N slots, T frames and K particles. *May discover* is the share of particles that may find new
-objects at a later frame: 10% in our recipe, 100% when every frame may. The first call compiles. Peak memory is given
-where no earlier row of the same process had needed as much."""
+One train step with N slots, T frames and K particles. *May discover* is the share of later frames at which new objects
+may be found: 10% in our recipe, 100% when every frame may. The first call compiles. Peak memory is given where no
+earlier row of the same process had needed as much."""
 PROBE = """\
 For comparison, what a probe measured before this project, on one H200 on 2026-11-15, with T = 10, K = 5, N = 3 (the
 probe's own program is a simplified model). These are not records of ours."""

@@ -120,7 +120,7 @@ def report(numbers: dict[str, Any]) -> str:
     sizes = ", ".join(f"{name} = {numbers[name]}" for name in ("N", "T", "K") if numbers[name] is not None)
     lines = [f"{numbers['preset']} on {numbers['device']}: {sizes}, digits {numbers['digits']}", ""]
     lines += columns([HEAD, *map(cells, numbers["rows"])])
-    lines += ["", "may discover: the share of particles that may find new objects at a later frame"]
+    lines += ["", "may discover: the share of later frames at which new objects may be found"]
     lines += [f"out of memory at batch {batch}" for batch in numbers["out_of_memory"]]
     if numbers["best_batch"] is not None:
         lines.append(f"best batch: {numbers['best_batch']} ({numbers['best_because']})")
