@@ -123,6 +123,118 @@ def test_members_of_a_population():
         assert_close(jax.tree.map(lambda leaf, s=seed: leaf[s], found), gradient(reference)(weights(seed), *rest))
 
 
+# --- bodies of many shapes
+
+
+class Case(NamedTuple):
+    """A body, its parameters and its data; carry and xs are always vectors of H."""
+
+    body: Any
+    parameters: Any
+    data: Any
+
+
+def cases() -> dict[str, Case]:
+    draw = np.random.default_rng(3)
+    w, b = draw.normal(size=(H, H)), draw.normal(size=H)
+    d, rows, mask = draw.normal(size=(T, H)), draw.normal(size=(T, B, H)), draw.random((T, H)) < 0.5
+    both, lower, tanh = {"w": w, "b": b}, np.tril(np.ones((H, H))), jnp.tanh
+    cond, switch, plus = jax.lax.cond, jax.lax.switch, jax.nn.softplus
+    return {
+        "plain": Case(lambda p, c, x, d: (tanh(p @ c + x), c.sum()), w, d),
+        "a parameter is a result": Case(lambda p, c, x, d: (tanh(p @ c + x), p), w, d),
+        "something of parameters alone is a result": Case(lambda p, c, x, d: (tanh(p @ c + x), plus(p)), w, d),
+        "... that is used, too": Case(lambda p, c, x, d: (tanh(plus(p) @ c + x), plus(p)), w, d),
+        "a parameter is the next carry": Case(lambda p, c, x, d: (p["b"], tanh(p["w"] @ c + x)), both, d),
+        "data are a result": Case(lambda p, c, x, d: (tanh(p @ c + x), (d, x)), w, d),
+        "masked weights": Case(lambda p, c, x, d: (tanh((d + p["b"]) @ (p["w"] * lower) + x + c), c.sum()), both, d),
+        "weights chosen by themselves": Case(
+            lambda p, c, x, d: (tanh((d + p["b"]) @ jnp.where(p["w"] > 0, p["w"], 0) + x + c), c.sum()), both, d
+        ),
+        "a constant factor": Case(lambda p, c, x, d: (tanh(jnp.ones(B) @ (d + p) + x + c), c.sum()), b, rows),
+        "masks in the data": Case(
+            lambda p, c, x, d: (tanh(p @ jnp.where(~d[0] & (d[1] > 0), d[1], 0.5) + x + c), c.sum()), w, (mask, d)
+        ),
+        "whole numbers as results": Case(lambda p, c, x, d: (tanh(p @ c + x), (c.sum() > 0).astype(int)), w, d),
+        "a condition on parameters": Case(
+            lambda p, c, x, d: (cond(p[0, 0] > 0, lambda: tanh(p @ c + x), lambda: c), c.sum()), w, d
+        ),
+        "a condition that is constant": Case(
+            lambda p, c, x, d: (cond(True, lambda: tanh(p @ c + x), lambda: c), c.sum()), w, d
+        ),
+        "three sides": Case(
+            lambda p, c, x, d: (
+                switch((3 * d[0]).astype(int), [lambda: tanh(p @ c + x), lambda: c, lambda: jnp.sin(p @ p @ c)]),
+                c.sum(),
+            ),
+            w,
+            d,
+        ),
+        "a condition in a condition": Case(
+            lambda p, c, x, d: (
+                cond(d[0] > 0, lambda: cond(d[1] > 0, lambda: tanh(p @ c + x), lambda: c * p[0]), lambda: c),
+                c.sum(),
+            ),
+            w,
+            d,
+        ),
+        "a loop in the loop": Case(
+            lambda p, c, x, d: (jax.lax.scan(lambda a, y: (tanh(p @ a + y * x), None), c, d)[0], c.sum()), w, d
+        ),
+        "no data and no results": Case(lambda p, c, x, d: (tanh(p @ c + x), ()), w, ()),
+        "no parameters": Case(lambda p, c, x, d: (tanh(c + d + x), c.sum()), (), d),
+    }
+
+
+def weighted(tree: Any) -> jax.Array:
+    """A number that depends differently on each number in a tree."""
+    return sum(
+        ((leaf * jnp.arange(1.0, 1 + leaf.size).reshape(leaf.shape)).sum() for leaf in jax.tree.leaves(tree)), 0.0
+    )
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", cases())
+def test_other_bodies(name):
+    case = cases()[name]
+    xs = np.random.default_rng(4).normal(size=(T, H))
+
+    def value(scan: Any, length: int, parameters: Any, carry: jax.Array, xs: jax.Array) -> jax.Array:
+        data = jax.tree.map(jnp.asarray, case.data)
+        return weighted(scan(case.body, parameters, carry, xs, data, jnp.array(length)))
+
+    arguments = jax.tree.map(jnp.asarray, (case.parameters, np.ones(H), xs))
+    for length in (3, T, T + 2):
+        run = [
+            jax.value_and_grad(functools.partial(value, scan, length), (0, 1, 2)) for scan in (loops.scan, reference)
+        ]
+        assert_close(*(each(*arguments) for each in run))
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("batched", ["sides", "length", "weights, sides and length"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_branches_that_differ_within_a_batch(batched, inside):
+    """Under vmap a choice or a length may differ; the gradient may be taken inside the vmap or outside."""
+    members = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(weights(seed) for seed in range(3)))
+    sides, lengths = jnp.array([[1, 0, 1, 1, 0], [0] * 5, [1] * 5]), jnp.array([0, 3, 5])
+    w = members if "weights" in batched else weights()
+    rest = (sides if "sides" in batched else sides[0], lengths if "length" in batched else lengths[2])
+    axes = (0 if "weights" in batched else None, 0 if "sides" in batched else None, 0 if "length" in batched else None)
+
+    def value(scan: Any, w: Weights, sides: jax.Array, length: jax.Array) -> jax.Array:
+        return objective(scan, w, start().hidden, inputs()[0], sides, length)[0]
+
+    found = []
+    for scan in (loops.scan, reference):
+        one = functools.partial(value, scan)
+        of_batch = (
+            jax.vmap(jax.grad(one), axes) if inside else jax.grad(lambda *all, f=one: jax.vmap(f, axes)(*all).sum())
+        )
+        found.append(jax.jit(of_batch)(w, *rest))
+    assert_close(*found)
+
+
 # --- what it is for
 
 

@@ -63,14 +63,14 @@ def divide(
     jaxpr, constants = inlined(pullback, residuals, cotangents)
     names, given = jaxpr.invars[: len(residuals)], jaxpr.invars[len(residuals) :]
     pulled = dependent(given, jaxpr.eqns)
-    fixed = {*constants, *(var for var, constant in zip(names, is_constant, strict=True) if constant)}
+    varying = dependent([*given, *split(is_constant, names)[1]], jaxpr.eqns)
     totals, results = split(is_parameter, jaxpr.outvars)
     needed, wanted, multiplied = variables(results), variables(totals), set[Var]()
     in_loop: list[JaxprEqn] = []
     after: list[JaxprEqn] = []
     for equation in reversed(jaxpr.eqns):
         name, made, used = equation.primitive.name, set(equation.outvars), variables(equation.invars)
-        is_linear = name in LINEAR and len(used) == len(equation.invars) and not used & fixed and not made & needed
+        is_linear = name in LINEAR and len(used) == len(equation.invars) and used <= varying and not made & needed
         is_linear &= not (name == "dot_general" and made & multiplied)
         is_repeated = name in CHEAP - UNSAFE and not made & pulled
         if made & wanted and (is_linear or is_repeated):
@@ -83,8 +83,8 @@ def divide(
             in_loop.append(equation)
             needed |= used
     known_later = {*names, *constants, *(var for equation in after for var in equation.outvars)}
-    factors = [var for equation in [*jaxpr.eqns] for var in equation.outvars if var in wanted - known_later]
-    factors += [var for var in given if var in wanted]
+    missing = wanted - known_later
+    factors = [var for var in (*(var for equation in jaxpr.eqns for var in equation.outvars), *given) if var in missing]
     return Division(names, given, constants, in_loop[::-1], after[::-1], results, totals, factors)
 
 

@@ -51,7 +51,7 @@ def cut(equations: Sequence[JaxprEqn], results: Iterable[Any]) -> list[Part]:
     """The parts of a body, in order, each with only those outputs that are results or that a later part needs."""
     groups: list[list[JaxprEqn]] = [[]]
     for equation in equations:
-        if equation.primitive.name == "cond":
+        if is_choice(equation):
             groups += [[equation], []]
         else:
             groups[-1].append(equation)
@@ -66,9 +66,14 @@ def cut(equations: Sequence[JaxprEqn], results: Iterable[Any]) -> list[Part]:
     return parts[::-1]
 
 
+def is_choice(equation: JaxprEqn) -> bool:
+    """Whether it is a conditional; one that always takes the same side is an operation like others."""
+    return equation.primitive.name == "cond" and isinstance(equation.invars[0], Var)
+
+
 def as_part(group: list[JaxprEqn], inputs: tuple[Var, ...], outputs: tuple[Var, ...]) -> Part:
     """A group of equations, or a single conditional, as functions of its inputs."""
-    if group[0].primitive.name != "cond":
+    if not is_choice(group[0]):
         return Part((function_of(group, inputs, outputs),), None, inputs, outputs)
     choice, *operands = group[0].invars
     assert isinstance(choice, Var)
@@ -104,7 +109,7 @@ def inlined(function: Callable, *arguments: list) -> tuple[Jaxpr, dict[Var, Any]
         jaxpr = traced.jaxpr
         known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*traced.consts, *values], strict=True))
         for equation in jaxpr.eqns:
-            inner = equation.params.get("jaxpr") if equation.primitive.name in INLINED else None
+            inner = equation.params[INLINED[equation.primitive.name]] if equation.primitive.name in INLINED else None
             names = list(dict.fromkeys(var for var in equation.invars if isinstance(var, Var)))
             if inner is None:
                 made = function_of([equation], names, equation.outvars)(*(known[var] for var in names))
@@ -119,8 +124,8 @@ def inlined(function: Callable, *arguments: list) -> tuple[Jaxpr, dict[Var, Any]
     return flat.jaxpr, dict(zip(flat.jaxpr.constvars, flat.consts, strict=True))
 
 
-INLINED = ("jit", "pjit", "checkpoint", "remat2")
-"""Operations that hold equations of their own, to be opened."""
+INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "checkpoint": "jaxpr", "remat2": "jaxpr", "custom_jvp_call": "call_jaxpr"}
+"""Operations that hold equations of their own, to be opened, and under which name they hold them."""
 
 
 def variables(names: Iterable[Any]) -> set[Var]:

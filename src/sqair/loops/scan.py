@@ -12,7 +12,7 @@ from jax.extend.core import Var
 from jaxtyping import Array, Int, PyTree
 
 from sqair.loops.division import Division, Summand, divide, merge, split
-from sqair.loops.parts import Part, cut, dependent, function_of, is_costly, is_float, read, unchanging
+from sqair.loops.parts import Part, cut, dependent, function_of, is_costly, is_float, read, unchanging, variables
 
 
 def scan(
@@ -52,8 +52,9 @@ def scan(
 
 def scan_until(length: Array, step: Callable, carry: list, xs: PyTree, *, reverse: bool = False) -> tuple[list, PyTree]:
     """`lax.scan` of step(carry, *x) that ends, or with `reverse` begins, at `length`; what lies beyond is zero."""
-    shapes = jax.eval_shape(step, carry, *jax.tree.map(lambda leaf: leaf[0], xs))[1]
+    shapes = jax.eval_shape(step, carry, *jax.tree.map(lambda leaf: like(leaf, stacked=True), xs))[1]
     total = jax.tree.leaves(xs)[0].shape[0]
+    length = jnp.minimum(length, total)
     ys = jax.tree.map(lambda leaf: jnp.zeros((total, *leaf.shape), leaf.dtype), shapes)
 
     def iteration(count: Array, state: tuple[list, PyTree]) -> tuple[list, PyTree]:
@@ -187,9 +188,11 @@ class Loop:
         self.next_carry, self.ys = traced.jaxpr.outvars[: len(carry)], traced.jaxpr.outvars[len(carry) :]
         before, equations = unchanging(given, traced.jaxpr.eqns)
         self.parts = cut(equations, traced.jaxpr.outvars)
-        used = {var for part in self.parts for var in part.inputs}
+        used = {var for part in self.parts for var in part.inputs} | variables(traced.jaxpr.outvars)
         made = [*given, *(var for equation in before for var in equation.outvars)]
         self.parameters = [var for var in made if var in used]
+        self.shown = [var for var in self.parameters if var in variables(traced.jaxpr.outvars)]
+        """Parameters that are themselves results of the body."""
         self.prepare = function_of(before, given, self.parameters)
         sources = [var for var in (*self.parameters, *self.carry, *self.xs) if is_float(var.aval)]
         self.moving = {var for var in dependent(sources, equations) if is_float(var.aval)}
@@ -212,7 +215,8 @@ class Loop:
             others: list[list] = []
             self.shelves = [[]]
             for number, part in enumerate(self.parts):
-                values, index = [known[var] for var in part.inputs], part.choice and known[part.choice]
+                values = [known[var] for var in part.inputs]
+                index = None if part.choice is None else known[part.choice]
                 if not save:
                     outputs = choose(index, (lambda side=side, v=values: side(*v) for side in part.sides))
                 elif index is None:
@@ -222,7 +226,7 @@ class Loop:
                     others += shelves
                 known |= zip(part.outputs, outputs, strict=True)
             self.shelves[0] = [like(value) for value in common.values]
-            ys = [read(known, var) for var in self.ys]
+            ys = [jnp.asarray(read(known, var)) for var in self.ys]
             return [read(known, var) for var in self.next_carry], (ys, [pack(common.values), *others])
 
         carry, (ys, saved) = scan_until(length, iteration, carry, (xs, data))
@@ -273,18 +277,23 @@ class Loop:
         floats = [is_float(var.aval) for var in self.carry]
         divisions = {key: self._divide(*key, kept) for key in sorted(self.pullbacks)}
 
-        def iteration(of_carry: list, of_y: list, x: list, datum: list, saved: list) -> tuple[list, tuple[list, list]]:
+        def iteration(
+            of_carry: list, of_y: list, x: list, datum: list, saved: list
+        ) -> tuple[list, tuple[list, list, list]]:
             now = [kept[0], x, datum, *map(unpack, saved, self.shelves)]
             cotangents, factors = Cotangents(), []
             cotangents.add(split(floats, self.next_carry)[0], of_carry)
             cotangents.add(self.ys, of_y)
             for number in reversed(range(len(self.parts))):
                 factors = self._pass_back(number, divisions, now, cotangents) + factors
-            return cotangents.take(split(floats, self.carry)[0]), (cotangents.take(self.xs), factors)
+            direct = cotangents.take(self.shown)
+            return cotangents.take(split(floats, self.carry)[0]), (cotangents.take(self.xs), direct, factors)
 
         of_carry, others = split(floats, of_carry)
-        of_carry, (of_xs, factors) = scan_until(length, iteration, of_carry, (of_ys, *kept[1:], saved), reverse=True)
-        of_parameters = self._finish(divisions, [*kept, *map(unpack, saved, self.shelves)], factors, length)
+        of_carry, (of_xs, direct, factors) = scan_until(
+            length, iteration, of_carry, (of_ys, *kept[1:], saved), reverse=True
+        )
+        of_parameters = self._finish(divisions, [*kept, *map(unpack, saved, self.shelves)], factors, direct, length)
         return of_parameters, merge(floats, of_carry, [None] * len(others)), of_xs
 
     def _divide(self, number: int, side: int, kept: list[list]) -> Division:
@@ -308,16 +317,22 @@ class Loop:
             results, factors = own[side].early(residuals, given)
             return results, [pack(factors) if s == side else packed_zeros(shape) for s, shape in enumerate(shapes)]
 
-        index = choice and now[choice.group][choice.place]
+        index = None if choice is None else now[choice.group][choice.place]
         results, factors = choose(index, (lambda side=side: pulled(side) for side in range(len(own))))
         cotangents.add([var for var in self._moving(part) if var not in self.parameters], results)
         return factors
 
     def _finish(
-        self, divisions: dict[tuple[int, int], Division], kept: list[list], factors: list[list], length: Array
+        self,
+        divisions: dict[tuple[int, int], Division],
+        kept: list[list],
+        factors: list[list],
+        direct: list,
+        length: Array,
     ) -> list:
         """The cotangents of the parameters, summed over iterations, parts and sides."""
         cotangents = Cotangents()
+        cotangents.add(self.shown, [value.sum(0) for value in direct])
         for (key, division), own in zip(divisions.items(), factors, strict=True):
             residuals = [self._stack(key, source, kept, length) for source in self.pullbacks[key].residuals]
             results = division.late(residuals, unpack(own, [like(var.aval) for var in division.factors]))
@@ -334,7 +349,7 @@ class Loop:
         was_run = jnp.arange(value.shape[0]) < length
         if choice is not None:
             was_run &= kept[choice.group][choice.place] == key[1]
-        return Summand(jnp.where(was_run.reshape(-1, *[1] * (value.ndim - 1)), value, 0), "each")
+        return Summand(jnp.where(was_run.reshape(-1, *[1] * (value.ndim - 1)), value, jnp.zeros_like(value)), "each")
 
     def _moving(self, part: Part) -> list[Var]:
         """The inputs of a part that depend on something differentiable."""
