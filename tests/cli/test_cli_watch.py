@@ -1,6 +1,7 @@
 """What a run shows of itself: reconstructions, learning curves, TensorBoard files."""
 
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,12 @@ def test_tensorboard_files_tell_what_metrics_tell(tmp_path: Path) -> None:
     assert {step for _, step in found} == {10, 20}
     assert events(tmp_path / "many/tensorboard/member-1")["validation/bound", 10] == -1.0
     assert events(tmp_path / "many/tensorboard/member-0")["validation/bound", 10] == pytest.approx(6.0)
+
+
+def test_tensorboard_files_of_a_run_that_is_begun_afresh(tmp_path: Path) -> None:
+    writer = TensorBoard()
+    writer(told(tmp_path, 20, [line(20)]))
+    shutil.rmtree(tmp_path / "tensorboard")
+    writer(told(tmp_path, 10, [line(10)]))
+    writer.close()
+    assert {step for _, step in events(tmp_path / "tensorboard")} == {10}

@@ -109,10 +109,19 @@ def test_a_run_of_one_member_restarts_from_the_first_step(
     small: Preset, tmp_path: Path, broken_until: list[int]
 ) -> None:
     broken_until[0] = 2
+    calls: list[int] = []
+
+    def write_events(progress: Progress) -> None:
+        calls.append(progress.step)
+        (progress.out / "tensorboard").mkdir(exist_ok=True)
+        (progress.out / "tensorboard" / str(len(calls))).touch()
+
     runs = {"restarted": changed(small, restart_collapsed=True), "other": changed(small, seed=1000)}
     for name, preset in runs.items():
         with pytest.raises(Enough):
-            train(preset, tmp_path / name, quiet=True, callbacks=[until(80)])
+            train(preset, tmp_path / name, quiet=True, callbacks=[write_events, until(80)])
+    files = (tmp_path / "restarted/tensorboard").iterdir()
+    assert min(int(path.name) for path in files) == calls.index(0) + 1, "of the run that began again only"
     weights = [(tmp_path / name / "checkpoints/00000080/model.safetensors").read_bytes() for name in runs]
     assert weights[0] == weights[1], "as a run that began with the new seed"
     assert [line["step"] for line in read_metrics(tmp_path / "restarted")] == [80]

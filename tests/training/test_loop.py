@@ -199,6 +199,48 @@ def test_divergence_ends_with_advice(small: Preset, tmp_path: Path, monkeypatch:
     assert read_run(tmp_path)["outcome"] == "failed"
 
 
+def test_an_early_divergence_is_a_collapse_that_can_be_mended(
+    small: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Gradients are not finite from the first step on, in as many calls as `bad` says: no check comes before that."""
+    bad = [1]
+
+    def poisoned(*arguments: Any) -> Any:
+        state = real(*arguments)
+        if bad[0] <= 0:
+            return state
+        bad[0] -= 1
+        return state._replace(optimiser=state.optimiser._replace(notfinite_count=jnp.array(21)))
+
+    real = population.train_steps
+    monkeypatch.setattr(population, "train_steps", poisoned)
+    monkeypatch.setattr(loop, "is_check", lambda *_: False)
+    mended = dataclasses.replace(small, train=dataclasses.replace(small.train, restart_collapsed=True))
+    with pytest.raises(Crash):
+        train(mended, tmp_path / "mended", callbacks=[at(80, crash)])
+    (event,) = read_run(tmp_path / "mended")["alarms"]
+    assert (event["failure"], event["action"], event["seed"]) == ("divergence", "afresh", 1000)
+    assert [line["alarm"] for line in read_metrics(tmp_path / "mended")] == ["divergence"]
+    assert read_card(tmp_path / "mended" / "best")["training"]["train"]["seed"] == 1000
+    assert "this run has collapsed (divergence): begun afresh with seed 1000" in capsys.readouterr().err
+    bad[0] = 100
+    with pytest.raises(UserError, match="training diverged"):
+        train(mended, tmp_path / "never", quiet=True)
+    assert [event["seed"] for event in read_run(tmp_path / "never")["alarms"]] == [1000, 2000, 3000]
+
+
+def test_a_late_divergence_is_the_end(small: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(state: TrainState, *_: Any) -> TrainState:
+        skipped = state.optimiser._replace(notfinite_count=jnp.array(21))
+        return state._replace(step=jnp.array(25), optimiser=skipped)
+
+    monkeypatch.setattr(population, "train_steps", late)
+    mended = dataclasses.replace(small, train=dataclasses.replace(small.train, restart_collapsed=True))
+    with pytest.raises(UserError, match="training diverged"):
+        train(mended, tmp_path, quiet=True)
+    assert read_run(tmp_path)["alarms"] == []
+
+
 def test_advice_without_clipping(small: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(population, "train_steps", lambda state, *_: bad(state))
 

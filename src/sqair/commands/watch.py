@@ -213,6 +213,8 @@ class TensorBoard:
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboardX.summary import scalar
 
+        if folder in self.writers and not folder.is_dir():  # the run was begun afresh
+            self.writers.pop(folder).close()
         if folder not in self.writers:
             folder.mkdir(parents=True, exist_ok=True)
             self.writers[folder] = EventsWriter(str(folder / "events"))

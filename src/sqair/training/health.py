@@ -72,6 +72,12 @@ def is_early(step: int, config: TrainConfig) -> bool:
     return step <= EARLY * config.steps
 
 
+def can_begin_afresh(members: list[Member], step: int, config: TrainConfig) -> bool:
+    """Whether one of the members, collapsed after this step, would be begun afresh."""
+    is_left = any(member.restarts < MOST_RESTARTS for member in members)
+    return config.restart_collapsed and is_early(step, config) and is_left
+
+
 class Watch:
     """Checks the members of a population on a few validation sequences. Models without objects cannot collapse."""
 
@@ -94,7 +100,7 @@ class Watch:
                 jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), signals),
                 self.scene,
                 slots=preset.model.max_objects,
-                best_bound=-math.inf if member.checked is None else member.checked,
+                best_bound=member.checked,
                 bound=bound,
                 skipped=int(skipped[i]),
                 length=length,

@@ -6,7 +6,7 @@ what a clock tells.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,15 @@ from sqair.settings import check
 from sqair.training import runs
 from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
 from sqair.training.console import Display
-from sqair.training.health import Event, Watch, check_every, count_healthy, is_check, replace_member
+from sqair.training.health import (
+    Event,
+    Watch,
+    can_begin_afresh,
+    check_every,
+    count_healthy,
+    is_check,
+    replace_member,
+)
 from sqair.training.members import leader, member_configs
 from sqair.training.pace import Pace, catch_signals
 from sqair.training.population import Population, catch_up
@@ -186,11 +194,7 @@ class Run:
             jax.block_until_ready(self.state.step)
         skipped = int(np.min(self.state.optimiser.notfinite_count))
         if skipped > MOST_SKIPPED:
-            clip = "or --train.clip" if config.clip > 0 else "or set --train.clip to 10"
-            raise UserError(
-                f"training diverged: the last {skipped} steps up to {self.step} had gradients that are not finite; "
-                f"lower --train.learning-rate {clip}, and start again"
-            )
+            self.diverge(skipped)
 
     def is_due(self) -> bool:
         """Whether this step ends with an evaluation."""
@@ -209,9 +213,26 @@ class Run:
     # --- collapse
 
     def check(self) -> None:
-        """Look for members that have collapsed; replace them where that is wanted and possible, else say so once."""
+        """Look for members that have collapsed."""
+        self.respond(self.watch.check(self.state))
+
+    def diverge(self, skipped: int) -> None:
+        """No member has learnt anything for so many steps: that is a collapse of all, or the end."""
         members = self.population.members
-        for i in self.watch.check(self.state):
+        if not can_begin_afresh(members, self.step, self.config):
+            clip = "or --train.clip" if self.config.clip > 0 else "or set --train.clip to 10"
+            raise UserError(
+                f"training diverged: the last {skipped} steps up to {self.step} had gradients that are not finite; "
+                f"lower --train.learning-rate {clip}, and start again"
+            )
+        for member in members:
+            member.collapsed = member.alarm = "divergence"
+        self.respond(range(len(members)))
+
+    def respond(self, collapsed: Iterable[int]) -> None:
+        """Replace collapsed members where that is wanted and possible, else say so once."""
+        members = self.population.members
+        for i in collapsed:
             event = Event(self.step, i, str(members[i].collapsed), "warned", members[i].seed)
             if self.config.restart_collapsed:
                 self.state, event = replace_member(self.population, self.state, event)

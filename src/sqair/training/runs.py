@@ -29,9 +29,9 @@ from sqair.training.files import finite, write_json, write_text
 RUN, PRESET, METRICS = "run.json", "preset.json", "metrics.jsonl"
 BEST, MEMBERS = "best", "members"
 PICTURES, CURVES, TENSORBOARD = "reconstructions", "curves.png", "tensorboard"
-LEARNT = (METRICS, CONFIG, WEIGHTS, BEST, MEMBERS, "checkpoints", PICTURES, CURVES)
+LEARNT = (METRICS, CONFIG, WEIGHTS, BEST, MEMBERS, "checkpoints", PICTURES, CURVES, TENSORBOARD)
 """What a run that is begun afresh leaves behind."""
-OURS = (RUN, PRESET, *LEARNT, TENSORBOARD)
+OURS = (RUN, PRESET, *LEARNT)
 """What a train run writes, and so what `--overwrite` may delete."""
 
 
