@@ -142,7 +142,11 @@ def parse() -> tuple[argparse.Namespace, Train]:
     words = [arguments.preset, *arguments.flags]
     words += [] if arguments.minutes is None else ["--minutes", str(arguments.minutes)]
     words += [] if arguments.digits is None else ["--digits", arguments.digits]
-    return arguments, Train.parse(words)
+    command = Train.parse(words)
+    train_config = command.resolved().train
+    if train_config.members > 1 or train_config.sweep:
+        parser.error("every seed is trained alone; give --seeds instead of --members or --sweep")
+    return arguments, command
 
 
 def chosen(command: Train) -> Preset:

@@ -39,6 +39,10 @@ change those, not this page.
 """
 SHIPPED = {"sqair-mlp": (6617.6, 164.5, 0.9986), "sqair-conv": (6784.8, 134.6, 0.9974)}
 """The paper's log p, KL and counting of the models that are to be shipped."""
+STEP_AIM = """\
+In the default recipe 10% of later frames may discover, and a frame that may not costs less; so the step is held against
+its aim with every frame allowed to discover, too. The probe's step (below) discovered in every frame. Sequences/s are
+those of the default recipe."""
 
 
 # --- aims
@@ -60,7 +64,7 @@ def aims(records: Sequence[Record], weights: Path) -> str:
             rows.append(aim(f"shipped {name}: {key}", goal, found.get(key), up, note))
     head = ["what", "aim", "measured", "reached"]
     text = "On one H200, `sqair-mlp` on moving MNIST unless another model is named; the newest record of each counts."
-    return section("Aims", text, table(head, rows))
+    return section("Aims", text, table(head, rows), STEP_AIM)
 
 
 def aim(what: str, goal: float, value: float | None, up: bool, note: str = "") -> list[Any]:
@@ -70,13 +74,15 @@ def aim(what: str, goal: float, value: float | None, up: bool, note: str = "") -
 
 
 def speed_aims(records: Iterable[Record]) -> list[list[Any]]:
-    """Time at batch 32 and the best throughput, as the recipe trains."""
+    """Time at batch 32, as the recipe trains and with discovery at every frame; the recipe's best throughput."""
     found = [r for r in of_kind(records, "speed") if r["results"]["preset"] == "sqair-mlp" and "H200" in r["device"]]
-    rows = [row for row in found[-1]["results"]["rows"] if row["discovery_dropout"] > 0] if found else []
-    small = [row["ms_per_step"] for row in rows if row["batch"] == 32]
-    best = max((row["sequences_per_s"] for row in rows), default=None)
+    rows = found[-1]["results"]["rows"] if found else []
+    usual, free = ([row for row in rows if (row["discovery_dropout"] > 0) == dropped] for dropped in (True, False))
+    ms = [next((row["ms_per_step"] for row in part if row["batch"] == 32), None) for part in (usual, free)]
+    best = max((row["sequences_per_s"] for row in usual), default=None)
     return [
-        aim("ms per train step, batch 32", 12, small[0] if small else None, False),
+        aim("ms per train step, batch 32, default recipe", 12, ms[0], False),
+        aim("ms per train step, batch 32, every frame may discover", 12, ms[1], False),
         aim("sequences/s at the best batch", 25_000, best, True),
     ]
 

@@ -56,7 +56,7 @@ def test_without_records_nothing_is_claimed(folder: Folder) -> None:
         assert "not yet measured" in text
     lines = page.partition("## Aims\n")[2].partition("\n## ")[0].splitlines()
     aims = [line for line in lines if line.startswith("|")][2:]
-    assert len(aims) == 13
+    assert len(aims) == 14
     assert all(line.endswith("| not yet measured |  |") for line in aims)
     assert cells(page, "SQAIR-pytorch, the only public port") == [
         ["SQAIR-pytorch, the only public port", "32", "595", "54", "-"]
@@ -76,15 +76,17 @@ def test_speed_and_its_aims(folder: Folder) -> None:
     grown = {"knob": "N", "batch": 32, "default": 3, "values": [1, 3, 6], "ratio": [0.5, 1.0, None], "exponent": 0.631}
     folder.add("old", speed_results(timed(32, 9.0)), date="2029-01-01")
     folder.add("cpu", speed_results(timed(32, 1.0)), device="cpu: cpu", date="2031-01-01")
-    rows = timed(32, 12.5, peak=900.0), timed(32, 20.0, 0.0), timed(1024, 40.0), timed(1024, 4.0, 0.0)
+    rows = timed(32, 11.5, peak=900.0), timed(32, 20.0, 0.0), timed(1024, 40.0), timed(1024, 4.0, 0.0)
     folder.add("new", speed_results(*rows, growth=[grown]))
     page = folder.page()
     link = "[2030-01-02](../benchmarks/records/2030-01-02_new.json)"
     found = [row for row in cells(page, "sqair-mlp") if row[-1] == link]
-    assert found[0] == ["sqair-mlp", H200["device"], "3/10/5", "32", "10%", "12.50", "2560", "21.50", "900.0", link]
+    assert found[0] == ["sqair-mlp", H200["device"], "3/10/5", "32", "10%", "11.50", "2783", "21.50", "900.0", link]
     assert [row[4] for row in found[:4]] == ["10%", "100%", "10%", "100%"]
     assert found[4] == ["sqair-mlp", "32", "N (usually 3)", "1: 0.50, 3: 1.00, 6: -", "0.6310", link]
-    assert cells(page, "ms per train step, batch 32")[0][1:] == ["<= 12", "12.50", "no"]
+    assert cells(page, "ms per train step, batch 32, default recipe")[0][1:] == ["<= 12", "11.50", "yes"]
+    every = cells(page, "ms per train step, batch 32, every frame may discover")
+    assert every[0][1:] == ["<= 12", "20.00", "no"]
     assert cells(page, "sequences/s at the best batch")[0][1:] == [">= 25,000", "25,600.0", "yes"]
 
 
@@ -262,6 +264,14 @@ def test_learning_times_training_and_not_our_looks(folder: Folder, monkeypatch, 
     assert (found["kind"], found["flags"], found["setting"]["train"]["steps"]) == ("learning", "--steps 6", 6)
     assert "counting 0.98: median of 3 seeds None minutes" in capsys.readouterr().out
     assert "median of 3 seeds to .9 and .98: 0.67 minutes and never." in folder.page()
+
+
+@pytest.mark.parametrize("flags", [("--members", "2"), ("--train.members", "2"), ("--sweep", "learning_rate=1,2")])
+def test_learning_trains_every_seed_alone(monkeypatch, capsys, flags: tuple[str, str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["learning", "--preset", "tiny", *flags])
+    with pytest.raises(SystemExit):
+        learning.parse()
+    assert "give --seeds instead of --members" in capsys.readouterr().err
 
 
 def test_full_goes_on(folder: Folder, monkeypatch) -> None:
