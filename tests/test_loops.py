@@ -188,9 +188,8 @@ def cases() -> dict[str, Case]:
 
 def weighted(tree: Any) -> jax.Array:
     """A number that depends differently on each number in a tree."""
-    return sum(
-        ((leaf * jnp.arange(1.0, 1 + leaf.size).reshape(leaf.shape)).sum() for leaf in jax.tree.leaves(tree)), 0.0
-    )
+    leaves = [leaf * jnp.arange(1.0, 1 + leaf.size).reshape(leaf.shape) for leaf in jax.tree.leaves(tree)]
+    return jnp.stack([leaf.sum() for leaf in leaves]).sum()
 
 
 @pytest.mark.usefixtures("x64")
@@ -199,16 +198,14 @@ def test_other_bodies(name):
     case = cases()[name]
     xs = np.random.default_rng(4).normal(size=(T, H))
 
-    def value(scan: Any, length: int, parameters: Any, carry: jax.Array, xs: jax.Array) -> jax.Array:
+    def value(scan: Any, parameters: Any, carry: jax.Array, xs: jax.Array, length: jax.Array) -> jax.Array:
         data = jax.tree.map(jnp.asarray, case.data)
-        return weighted(scan(case.body, parameters, carry, xs, data, jnp.array(length)))
+        return weighted(scan(case.body, parameters, carry, xs, data, length))
 
     arguments = jax.tree.map(jnp.asarray, (case.parameters, np.ones(H), xs))
+    run = [jax.jit(jax.value_and_grad(functools.partial(value, scan), (0, 1, 2))) for scan in (loops.scan, reference)]
     for length in (3, T, T + 2):
-        run = [
-            jax.value_and_grad(functools.partial(value, scan, length), (0, 1, 2)) for scan in (loops.scan, reference)
-        ]
-        assert_close(*(each(*arguments) for each in run))
+        assert_close(run[0](*arguments, jnp.array(length)), run[1](*arguments, jnp.array(length)))
 
 
 @pytest.mark.usefixtures("x64")
