@@ -15,15 +15,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from sqair.config import DataConfig, ModelConfig, Preset, TrainConfig, preset
-from sqair.data import Source, open_data
+from sqair.data import open_data
 from sqair.settings import from_dict, to_dict
-from sqair.training.step import TrainState, first_state, seed_keys, train_step
+from sqair.training.members import KNOBS
+from sqair.training.population import train_members
+from sqair.training.step import TrainState, first_state, seed_keys
 
-KNOBS = ("learning_rate", "discovery_dropout", "discovery_cost", "rediscovery_cost")
-"""Fields of TrainConfig in which members may differ."""
 HEALTHY = "healthy"
 BEYOND = (-0.5, -0.5, 3.0, 3.0)
 """A place to look first, as logits of where: outside the lower right corner."""
@@ -127,29 +127,6 @@ def aimed(model: Any, aim: tuple[float, ...]) -> Any:
     return eqx.tree_at(places, model, (bias.at[:4].set(jnp.array(aim)), jnp.array(aim, mean.dtype)))
 
 
-@eqx.filter_jit
-def advance(
-    states: TrainState,
-    source: Source,
-    keys: PRNGKeyArray,
-    knobs: dict[str, Array],
-    config: TrainConfig,
-    count: Int[Array, ""],
-) -> TrainState:
-    """`count` steps of all members."""
-    arrays, rest = eqx.partition(states, eqx.is_array)
-    axes = TrainState(step=None, model=0, optimiser=0, nvil=0, totals=0, counted=0)  # type: ignore[arg-type]
-
-    def member(arrays: TrainState, key: PRNGKeyArray, knobs: dict[str, Array]) -> TrainState:
-        moved = train_step(eqx.combine(arrays, rest), source, key, dataclasses.replace(config, **knobs))
-        return eqx.filter(moved, eqx.is_array)
-
-    def step(_: Int[Array, ""], arrays: TrainState) -> TrainState:
-        return jax.vmap(member, in_axes=(axes, 0, 0), out_axes=axes)(arrays, keys, knobs)
-
-    return eqx.combine(jax.lax.fori_loop(0, count, step, arrays), rest)
-
-
 def train_population(
     setting: Preset, cases: list[Case], checks: int, every: int, look_at: Callable[[int, TrainState], None]
 ) -> None:
@@ -158,5 +135,5 @@ def train_population(
     states, keys = begin(setting, cases)
     knobs = {name: jnp.array([case.knobs.get(name, getattr(setting.train, name)) for case in cases]) for name in KNOBS}
     for check in range(checks):
-        states = jax.block_until_ready(advance(states, source, keys, knobs, setting.train, jnp.array(every)))
+        states = jax.block_until_ready(train_members(states, source, keys, knobs, setting.train, jnp.array(every)))
         look_at((check + 1) * every, states)

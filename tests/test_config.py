@@ -226,6 +226,7 @@ def test_the_papers_numbers():
         3,
     )
     assert (paper.discovery_dropout, paper.discovery_cost, paper.rediscovery_cost, paper.clip) == (0, 0, 0, 0)
+    assert paper.precision == "float32"
 
 
 def test_configs_cannot_be_changed():

@@ -187,7 +187,7 @@ class TrainConfig:
     stage: int = 700
     """Curriculum: steps until one more frame is added."""
     discovery_dropout: float = 0.9
-    """Training only: probability that a particle cannot discover at a frame t > 1."""
+    """Training only: probability that a frame t > 1 is without discovery, for the whole batch."""
     discovery_cost: float = 50.0
     """Training only: nats per discovered object, annealed to 0 ..."""
     discovery_cost_steps: int = 4_000
@@ -231,6 +231,7 @@ PAPER_RECIPE = TrainConfig(
     decay=(400_000, 1_000_000),
     final_decay=0.0,
     clip=0.0,
+    precision="float32",
     first_length=3,
     stage=100_000,
     discovery_dropout=0.0,
@@ -321,8 +322,16 @@ PRESETS: dict[str, Preset] = {
     ),
     "tiny": Preset(
         model=ModelConfig(image=(32, 32), glimpse=(12, 12), max_objects=2, what_size=16, width=64),
-        data=DataConfig(digits="strokes", size=(32, 32), length=6, max_digits=1, digit_scale=0.6, speed=4.0),
-        train=TrainConfig(steps=3_000, stage=300, evaluate_every=250, validation_sequences=128),
+        data=DataConfig(digits="strokes", size=(32, 32), length=6, max_digits=2, digit_scale=0.5, speed=4.0),
+        train=TrainConfig(
+            steps=4_500,
+            batch=16,
+            learning_rate=8e-4,
+            stage=450,
+            discovery_cost_steps=6_000,
+            evaluate_every=375,
+            validation_sequences=128,
+        ),
     ),
 }
 

@@ -148,6 +148,39 @@ def test_the_step_is_shared_so_that_branches_on_it_stay_branches(four: Preset, m
     assert "cond[" in str(program)
 
 
+def conds(program: Any) -> int:
+    """Branches in a program and in the programs inside it."""
+
+    def inside(value: Any) -> int:
+        if isinstance(value, tuple | list):
+            return sum(map(inside, value))
+        return conds(getattr(value, "jaxpr", value)) if hasattr(value, "eqns") or hasattr(value, "jaxpr") else 0
+
+    return sum((step.primitive.name == "cond") + inside(tuple(step.params.values())) for step in program.eqns)
+
+
+def test_no_branch_of_the_step_is_lost_to_a_population(small: Preset) -> None:
+    """Under vmap a branch on something that members do not share becomes a choice between both results."""
+    source, key = open_data(small.data, "train"), jax.random.key(0)
+    states = [eqx.filter_eval_shape(Population(changed(small, members=members)).first) for members in (1, 2)]
+    steps, members = (eqx.filter_make_jaxpr(inspect.unwrap(function)) for function in (train_steps, train_members))
+    alone, _, _ = steps(states[0], source, key, small.train, jnp.array(1))
+    both, _, _ = members(states[1], source, jnp.stack([key, key]), {}, small.train, jnp.array(1))
+    assert conds(both.jaxpr) == conds(alone.jaxpr) > 0
+
+
+def test_validation_and_checks_are_exact(four: Preset) -> None:
+    seen: list[Any] = []
+
+    def look(_: Any) -> jax.Array:
+        seen.append(jax.config.jax_default_matmul_precision)  # pyright: ignore[reportAttributeAccessIssue]
+        return jnp.zeros(())
+
+    many = Population(four)
+    many.map(look, many.first().model)
+    assert seen == ["highest"]
+
+
 def test_only_what_differs_is_an_array(four: Preset) -> None:
     knobs = Population(four).knobs()
     assert list(knobs) == ["learning_rate"]

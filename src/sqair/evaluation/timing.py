@@ -53,7 +53,7 @@ class Timing(NamedTuple):
 
     batch: int
     discovery_dropout: float
-    """Share of particles that cannot discover at a later frame; 0 lets every frame discover."""
+    """Share of later frames that are without discovery; 0 lets every frame discover."""
     first_call_s: float
     """Seconds of the first call, which compiles and makes one step."""
     ms_per_step: float

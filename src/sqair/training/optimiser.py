@@ -48,7 +48,7 @@ def guarded(rule: optax.GradientTransformation, clip: float) -> optax.GradientTr
     ) -> tuple[optax.Updates, optax.ApplyIfFiniteState]:
         assert isinstance(state, optax.ApplyIfFiniteState)
         vector, as_tree = ravel_pytree(updates)
-        norm = jnp.sqrt(jnp.vdot(vector, vector))
+        norm = jnp.sqrt(jnp.square(vector).sum())
         finite = jnp.isfinite(norm)
         scale = jnp.minimum(1.0, clip / norm) if clip > 0 else 1.0
         moved, inner = rule.update(jnp.where(finite, scale * vector, 0.0), state.inner_state, None)

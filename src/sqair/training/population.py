@@ -70,8 +70,12 @@ class Population:
         return {name: jnp.array(numbers) for name, numbers in values.items() if len(set(numbers)) > 1}
 
     def map(self, function: Callable[..., Any], model: SequenceModel, *rest: Any) -> Any:
-        """`function` of every member's model and of `rest`, compiled; results have a leading member axis, R = 1 too."""
-        return map_members(function, model, rest, self.is_alone)
+        """`function` of every member's model and of `rest`, compiled; results have a leading member axis, R = 1 too.
+
+        Matrix products are exact, however the members are trained: the best is chosen and the alarm raised by this.
+        """
+        with jax.default_matmul_precision("highest"):
+            return map_members(function, model, rest, self.is_alone)
 
     def take(self, tree: T, index: int) -> T:
         """One member's part of a tree of arrays with member axis."""
