@@ -20,8 +20,6 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.record import write_record
-
 FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 FREE = {
     *("parameter", "constant", "bitcast", "get-tuple-element", "tuple", "after-all", "opt-barrier", "add-dependency"),
@@ -113,11 +111,15 @@ def main() -> None:
     parser.add_argument("--record", default="")
     parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
     arguments = parser.parse_args()
+    if not arguments.target.is_file():
+        parser.error(f"there is no file {arguments.target}")
     rows = count(compile_step(arguments.preset, arguments.batch, arguments.target))
     print("operations  what")
     for row in rows:
         print(f"{row['operations']:10d}  {row['what']}")
     if arguments.record:
+        from benchmarks.record import write_record  # it imports jax, which compile_step must set up first
+
         results = {"preset": arguments.preset, "batch": arguments.batch, "target": arguments.target.name, "rows": rows}
         print("Record saved to", write_record(arguments.record, results, arguments.folder))
 
