@@ -11,7 +11,18 @@ import pytest
 from sqair.baselines.air import AIR
 from sqair.config import ConvConfig, ModelConfig, preset
 from sqair.model import SQAIR
-from sqair.networks import CNN, MLP, Encoders, cnn_size, gaussian, glimpse_decoder, linear, pixel_shuffle
+from sqair.networks import (
+    CNN,
+    MLP,
+    Encoders,
+    GRUCell,
+    Linear,
+    cnn_size,
+    gaussian,
+    glimpse_decoder,
+    linear,
+    pixel_shuffle,
+)
 
 KEY = jax.random.key(0)
 
@@ -117,3 +128,14 @@ def test_a_heads_output_is_read_as_mean_and_std():
     np.testing.assert_allclose(
         q.std, [[math.log1p(math.exp(-1)) + 0.01, 999.01], [0.01, math.log(2) + 0.01]], rtol=1e-5
     )
+
+
+def test_layers_are_those_of_equinox():
+    """Multiplied from the right, with biases that are not zero, the same weights give the same results."""
+    ours, theirs = Linear(5, 3, key=KEY), eqx.nn.Linear(5, 3, key=KEY)
+    x, hidden = jax.random.normal(KEY, (5,)), jax.random.normal(KEY, (4,))
+    np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
+    cell, other = GRUCell(5, 4, key=KEY), eqx.nn.GRUCell(5, 4, key=KEY)
+    assert np.any(cell.bias)
+    assert np.any(cell.bias_n)
+    np.testing.assert_allclose(cell(x, hidden), other(x, hidden), rtol=1e-5, atol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqair.objects import Objects, front, initial_state, name_newborns, no_objects, unite
+from sqair.objects import FEW, Objects, front, initial_state, name_newborns, no_objects, scan_slots, unite
 
 N, W = 3, 2
 
@@ -111,3 +111,19 @@ def test_nothing_is_empty():
     state = initial_state(N, W, width=5)
     assert state.temporal.shape == state.prior.shape == (N, 5)
     assert (int(state.born), int(state.time)) == (0, 0)
+
+
+@pytest.mark.parametrize("slots", [1, FEW, FEW + 2])
+def test_a_loop_over_slots_is_a_scan(slots):
+    """Written out or not: the same carry, and the same results of every slot."""
+
+    def step(carry, slot):
+        carry = jnp.tanh(carry + slot["x"])
+        return carry, (carry.sum(), {"y": carry * slot["z"]})
+
+    rng = np.random.default_rng(slots)
+    inputs = {"x": jnp.asarray(rng.normal(size=(slots, W))), "z": jnp.asarray(rng.normal(size=slots))}
+    found, expected = scan_slots(step, jnp.ones(W), inputs), jax.lax.scan(step, jnp.ones(W), inputs)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

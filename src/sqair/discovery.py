@@ -110,7 +110,7 @@ class CountPrior(eqx.Module):
         self.later = jnp.zeros((size, size)).at[:, 0].set(config.nothing_new_bias)
 
     def __call__(self, propagated: Float[Array, ""], room: Float[Array, ""], is_first: Bool[Array, ""]) -> Count:
-        """p(D_t | P_t = propagated). `room` is N - P_t, or 0 where training switches discovery off."""
+        """p(D_t | P_t = propagated); `room` is N - P_t."""
         row = (jnp.arange(self.first.shape[0]) == propagated)[:, None]
         logits = jnp.where(is_first, self.first, jnp.where(row, self.later, 0.0).sum(0))
         return Count(logits, room)  # eq. 8

@@ -69,6 +69,8 @@ class SequenceModel(eqx.Module):
     """A model of sequences, given by five methods; inference, dreaming and prediction are scans of them."""
 
     config: eqx.AbstractVar[ModelConfig]
+    has_objects: ClassVar[bool] = True
+    """Whether its objects mean anything; without them there is nothing to count, and nothing that could collapse."""
     frames_are_independent: ClassVar[bool] = False
     """Whether nothing passes from frame to frame; then frames train as sequences of one, and bounds are per frame."""
 

@@ -174,8 +174,8 @@ def run_batch(
 ) -> Summary:
     """K inferences of each of B sequences, made for training: noise and Summary have axes (B, K, T).
 
-    Time is the outer loop, so that its gradient can be arranged (loops.py). Frames from `length` on cost nothing and
-    their numbers are zero: one compiled program serves a whole curriculum.
+    Time is the outer loop, so that its gradient can be arranged (loops/). Frames from `length` on are encoded, but not
+    inferred, and their numbers are zero: one compiled program serves a whole curriculum.
     """
     parameters, rest = eqx.partition(model, eqx.is_inexact_array)
     batch, particles = noise.pres.shape[:2]

@@ -14,7 +14,7 @@ Axes: T frames, Z latent variables, H hidden units, Y, X, C frame.
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -127,6 +127,7 @@ class VRNN(SequenceModel):
     prior: MLP
     posterior: MLP
     config: ModelConfig = eqx.field(static=True)
+    has_objects: ClassVar[bool] = False
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
         keys = jax.random.split(key, 6)

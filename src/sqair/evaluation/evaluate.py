@@ -41,7 +41,7 @@ def evaluate(
     start = time.perf_counter()
     with jax.default_matmul_precision("highest"):
         found, truth = infer(model, source, sequences=sequences, particles=particles, seed=seed, batch=batch)
-    if model.config.kind == "vrnn":  # it has no objects that could be counted
+    if not model.has_objects:
         truth = truth._replace(counts=None, ids=None)
     results = {
         "model": model.config.kind,

@@ -89,7 +89,7 @@ class Watch:
     def check(self, state: TrainState) -> list[int]:
         """Look at every member; returns those that have collapsed."""
         population, preset = self.population, self.population.preset
-        if preset.model.kind == "vrnn":
+        if not state.model.has_objects:
             return []
         bounds = [line["validation_bound"] for line in self.validation(population, state.model, self.key)]
         signals = population.map(alarm.measure, state.model, self.key, self.validation.frames)
