@@ -1,7 +1,7 @@
 """Image generation (Algorithm 1, eq. 1): objects are decoded, placed and added; the frame is that sum and noise.
 
 Home of eq. 1 (air_gen). Home of Algorithm 1.
-Axes: N slots, W what, Y, X frame, G, L glimpse, C channels.
+Axes: T frames, N slots, W what, Y, X frame, G, L glimpse, C channels.
 """
 
 import math
@@ -16,6 +16,9 @@ from sqair.distributions import HALF_LOG_TWO_PI
 from sqair.networks import DenseDecoder, SubpixelDecoder, glimpse_decoder
 from sqair.objects import Objects
 from sqair.spatial_transformer import SpatialTransformer
+
+VISIBLE = 0.1
+"""Pixels above this share of a glimpse's maximum belong to the object."""
 
 
 def as_frames(frames: Float[Array, "T Y X"] | Float[Array, "T Y X C"]) -> Float[Array, "T Y X C"]:
@@ -67,3 +70,23 @@ class ImageModel(eqx.Module):
     def sample(self, noise: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, "Y X C"]:
         """A frame from standard normal noise (the last line of Algorithm 1)."""
         return canvas + self.std * noise
+
+
+@eqx.filter_jit
+def tight_boxes(image: ImageModel, objects: Objects) -> Float[Array, "T N 4"]:
+    """The box around the pixels of each object that lie in the frame; NaN where it is absent or has none."""
+
+    def box(what: Float[Array, " W"], where: Float[Array, "4"], pres: Float[Array, ""]) -> Float[Array, "4"]:
+        glimpse = image.glimpses(what[None])[0]
+        written = image.transformer.write(glimpse, where).max(-1)
+        seen = (written > 0) & (written > VISIBLE * glimpse.max())  # beyond the glimpse it is 0, whatever its maximum
+        (top, bottom), (left, right) = (_ends(seen.any(axis)) for axis in (1, 0))
+        corners = jnp.stack([left, top, right - left + 1, bottom - top + 1]).astype(where.dtype)
+        return jnp.where((pres > 0) & seen.any(), corners, jnp.nan)
+
+    return jax.vmap(jax.vmap(box))(objects.what, objects.where, objects.pres)
+
+
+def _ends(line: Array) -> tuple[Array, Array]:
+    """The first and the last true entry."""
+    return jnp.argmax(line), line.shape[0] - 1 - jnp.argmax(line[::-1])

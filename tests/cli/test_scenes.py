@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sqair.commands.scenes import VISIBLE, load_objects, tight_boxes
+from sqair.commands.scenes import load_objects
 from sqair.config import ModelConfig
-from sqair.image import ImageModel
+from sqair.image import VISIBLE, ImageModel, tight_boxes
 from sqair.objects import Objects
 
 WHERE = jnp.array([[-1.0, 0.5, 0.1, -0.2], [0.0, 0.0, 0.0, 0.0], [-2.0, -2.0, 9.0, 9.0], [0.5, -1.0, 0.6, 0.0]])

@@ -1,6 +1,6 @@
 """What a model saw or dreamt, as arrays for pictures and files: canvases, boxes, identities, counts.
 
-Axes: T frames, N slots, K particles, W what, Y, X, C frame.
+Axes: T frames, N slots, K particles, Y, X, C frame.
 """
 
 from typing import NamedTuple
@@ -14,14 +14,10 @@ from numpy import ndarray
 
 from sqair.baselines.air import AIR
 from sqair.config import UserError
-from sqair.image import ImageModel
+from sqair.image import tight_boxes
 from sqair.model import SQAIR, Info, SequenceModel
 from sqair.objective import draw_particles, run_particles
-from sqair.objects import Objects
 from sqair.training.checkpoint import load_model
-
-VISIBLE = 0.1
-"""Pixels above this share of a glimpse's maximum belong to the object."""
 
 
 class Scene(NamedTuple):
@@ -34,26 +30,6 @@ class Scene(NamedTuple):
     """-1 where absent."""
     counts: Int[ndarray, " T"]
     """Objects that are there, in sight or not."""
-
-
-@eqx.filter_jit
-def tight_boxes(image: ImageModel, objects: Objects) -> Float[Array, "T N 4"]:
-    """The box around the pixels of each object that lie in the frame; NaN where it is absent or has none."""
-
-    def box(what: Float[Array, " W"], where: Float[Array, "4"], pres: Float[Array, ""]) -> Float[Array, "4"]:
-        glimpse = image.glimpses(what[None])[0]
-        written = image.transformer.write(glimpse, where).max(-1)
-        seen = (written > 0) & (written > VISIBLE * glimpse.max())  # beyond the glimpse it is 0, whatever its maximum
-        (top, bottom), (left, right) = (_ends(seen.any(axis)) for axis in (1, 0))
-        corners = jnp.stack([left, top, right - left + 1, bottom - top + 1]).astype(where.dtype)
-        return jnp.where((pres > 0) & seen.any(), corners, jnp.nan)
-
-    return jax.vmap(jax.vmap(box))(objects.what, objects.where, objects.pres)
-
-
-def _ends(line: Array) -> tuple[Array, Array]:
-    """The first and the last true entry."""
-    return jnp.argmax(line), line.shape[0] - 1 - jnp.argmax(line[::-1])
 
 
 @eqx.filter_jit
