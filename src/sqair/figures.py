@@ -151,7 +151,7 @@ def text_width(text: str, size: int = TEXT) -> int:
 
 def save_image(image: "Image", path: Path) -> None:
     """Write a PNG, all of it or nothing."""
-    from sqair.data.files import written_atomically
+    from sqair.files import written_atomically
 
     with written_atomically(path) as file:
         image.save(file, format="PNG")
@@ -162,7 +162,7 @@ def write_video(path: Path, pictures: UInt8[ndarray, "T H W 3"], rate: int) -> N
     import av
     from av.video.frame import VideoFrame
 
-    from sqair.data.files import written_atomically
+    from sqair.files import written_atomically
 
     with written_atomically(path) as file, av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=Fraction(rate), options={"crf": "12", "preset": "slow"})

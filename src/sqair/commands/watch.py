@@ -21,8 +21,8 @@ from sqair.baselines.air import AIR
 from sqair.commands.scenes import infer, scene
 from sqair.config import Preset, UserError
 from sqair.data import FileSource, open_data
-from sqair.data.files import written_atomically
 from sqair.figures import COLOURS, FAINT, INK, Row, strip
+from sqair.files import written_atomically
 from sqair.image import as_frames
 from sqair.model import SQAIR
 from sqair.training.loop import Callback, Progress

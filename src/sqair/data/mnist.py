@@ -22,7 +22,7 @@ from jaxtyping import UInt8
 from numpy import ndarray
 
 from sqair.config import UserError
-from sqair.data.files import written_atomically
+from sqair.files import written_atomically
 
 CHECKSUMS = {
     "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",

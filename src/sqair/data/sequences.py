@@ -24,8 +24,8 @@ from numpy import ndarray
 
 from sqair.config import FORMAT_VERSION, DataConfig, UserError, nearest
 from sqair.data.digits import Digits, Split, load_digits, rescale
-from sqair.data.files import written_atomically
 from sqair.data.moving_digits import MOTIONS, Sequences, check_fits, make_sequences
+from sqair.files import written_atomically
 
 CHUNK = 100
 """Sequences of a fixed list that share a key; part of what defines the list."""

@@ -23,7 +23,7 @@ import sqair
 from sqair.baselines.air import AIR
 from sqair.baselines.vrnn import VRNN
 from sqair.config import FORMAT_VERSION, ModelConfig, UserError, nearest
-from sqair.data.files import written_atomically
+from sqair.files import written_atomically
 from sqair.model import SQAIR, SequenceModel
 from sqair.settings import check, from_dict, to_dict
 from sqair.training.files import write_json

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqair.data.files import written_atomically
+from sqair.files import written_atomically
 
 
 def write_text(path: Path, text: str) -> None:
