@@ -1,7 +1,8 @@
-"""Writing a file so that a reader sees all of it or nothing."""
+"""Writing a file or a folder so that a reader, or a crash, sees all of it or nothing. Standard library only."""
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,3 +31,33 @@ def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
+
+
+@contextlib.contextmanager
+def folder_written_atomically(path: Path) -> Iterator[Path]:
+    """A folder that takes the name `path` when the block ends well, and vanishes when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    try:
+        yield part
+        sync_folder(part)
+        part.chmod(path.parent.stat().st_mode & 0o777)  # mkdtemp makes folders that only their owner may read
+        if path.exists():
+            path.rename(old := path.with_name(f"{part.name}.old"))  # aside, until the new one has its place
+            part.rename(path)
+            shutil.rmtree(old)
+        else:
+            part.rename(path)
+        sync_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable; its files are synced when they are written."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -9,8 +9,9 @@ import pytest
 
 import sqair
 from sqair.config import UsageError, UserError, preset
+from sqair.files import folder_written_atomically
 from sqair.training import runs
-from sqair.training.files import folder_written_atomically, write_json
+from sqair.training.files import write_json
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqair.config import FORMAT_VERSION, Preset, UserError
+from sqair.files import folder_written_atomically
 from sqair.settings import differences, from_dict, to_dict
 from sqair.training.checkpoint import WEIGHTS, load_tensors, save_model, save_tensors
-from sqair.training.files import folder_written_atomically, write_json
+from sqair.training.files import write_json
 from sqair.training.members import Member, leader
 from sqair.training.population import Population
 from sqair.training.step import TrainState
