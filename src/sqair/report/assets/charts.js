@@ -1,0 +1,129 @@
+"use strict";
+// Curves as SVG, with the values at one step read out in words, by the pointer or the arrow keys.
+
+const SVG = "http://www.w3.org/2000/svg";
+const SIDE = { left: 52, right: 12, top: 10, bottom: 28 };
+const HEIGHT = 230;
+
+function draw(tag, attributes = {}, text = "") {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.textContent = text;
+  return made;
+}
+
+function make(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in made) made[name] = value; else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+// Round numbers.
+function ticks(low, high, most) {
+  const raw = Math.max(1e-12, (high - low) / Math.max(1, most));
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * [1, 2, 5, 10].find((each) => each * power >= raw * 0.999);
+  const values = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) values.push(i * step);
+  return values;
+}
+
+function short(value) {
+  if (Math.abs(value) >= 1e4) return `${Number((value / 1000).toPrecision(4))}k`;
+  return String(Number(value.toPrecision(4)));
+}
+
+class Chart {
+  constructor(spec, alarms) {
+    this.spec = spec;
+    this.alarms = alarms;
+    this.steps = [...new Set(spec.series.flatMap((each) => each.points.map(([step]) => step)))].sort((a, b) => a - b);
+    this.at = null;
+    this.svg = draw("svg", { role: "img", tabindex: "0" });
+    this.svg.setAttribute("aria-label", `${spec.title}: curves over ${this.steps.length} evaluations; arrow keys read values`);
+    this.readout = make("output", { className: "readout" });
+    const key = make("p", { className: "key" }, ...spec.fields.map((name, i) => make("span", {}, keyLine(i > 0), name)));
+    this.card = make("div", { className: "card chart" }, make("h3", { textContent: spec.title }), key, this.svg, this.readout);
+    this.svg.addEventListener("pointermove", (event) => this.point(event.offsetX));
+    this.svg.addEventListener("pointerdown", (event) => this.point(event.offsetX));
+    this.svg.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.card);
+  }
+
+  x(step) {
+    const [first, end] = [this.steps[0] ?? 0, this.steps.at(-1) ?? 1];
+    return SIDE.left + ((step - first) / (end - first || 1)) * (this.width - SIDE.left - SIDE.right);
+  }
+
+  y(value) {
+    const [low, high] = this.spec.limits;
+    return SIDE.top + ((high - value) / (high - low)) * (HEIGHT - SIDE.top - SIDE.bottom);
+  }
+
+  draw() {
+    this.width = this.svg.clientWidth || 400;
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
+    this.svg.replaceChildren();
+    this.drawGrid();
+    const clip = `clip-${this.spec.title.replace(/\W/g, "")}`;
+    const room = draw("clipPath", { id: clip });
+    room.append(draw("rect", { x: SIDE.left, y: 0, width: Math.max(0, this.width - SIDE.left), height: HEIGHT - SIDE.bottom }));
+    const lines = draw("g", { "clip-path": `url(#${clip})` });
+    for (const step of this.alarms) lines.append(draw("line", { class: "alarm", x1: this.x(step), x2: this.x(step), y1: SIDE.top, y2: HEIGHT - SIDE.bottom }));
+    for (const each of [...this.spec.series].sort((a, b) => a.bold - b.bold)) this.drawSeries(lines, each);
+    this.rule = draw("line", { class: "rule", y1: SIDE.top, y2: HEIGHT - SIDE.bottom, visibility: "hidden" });
+    this.svg.append(room, lines, this.rule);
+    if (this.at !== null) this.read(this.at);
+  }
+
+  drawGrid() {
+    const [low, high] = this.spec.limits;
+    for (const value of ticks(low, high, 5)) {
+      const y = this.y(value);
+      this.svg.append(draw("line", { class: "grid", x1: SIDE.left, x2: this.width - SIDE.right, y1: y, y2: y }));
+      this.svg.append(draw("text", { x: SIDE.left - 8, y: y + 4, "text-anchor": "end" }, short(value)));
+    }
+    for (const step of ticks(this.steps[0] ?? 0, this.steps.at(-1) ?? 1, this.width / 110).filter(Number.isInteger)) {
+      this.svg.append(draw("text", { x: this.x(step), y: HEIGHT - 8, "text-anchor": "middle" }, short(step)));
+    }
+  }
+
+  drawSeries(target, { points, colour, dashed, bold }) {
+    const look = { stroke: colour, "stroke-width": bold ? 2.2 : 1.2, opacity: bold ? 1 : 0.55, "stroke-dasharray": dashed ? "6 4" : "none" };
+    if (points.length === 1) target.append(draw("circle", { cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: 3, fill: colour }));
+    else target.append(draw("path", { d: points.map(([s, v], i) => `${i ? "L" : "M"}${this.x(s).toFixed(1)} ${this.y(v).toFixed(1)}`).join(""), ...look }));
+  }
+
+  point(x) {
+    if (!this.steps.length) return;
+    const gaps = this.steps.map((step) => Math.abs(this.x(step) - x));
+    this.read(gaps.indexOf(Math.min(...gaps)));
+  }
+
+  key(event) {
+    const moves = { ArrowLeft: (this.at ?? 0) - 1, ArrowRight: (this.at ?? -1) + 1, Home: 0, End: this.steps.length - 1 };
+    if (!(event.key in moves) || !this.steps.length) return;
+    event.preventDefault();
+    this.read(Math.min(Math.max(0, moves[event.key]), this.steps.length - 1));
+  }
+
+  read(at) {
+    this.at = at;
+    const step = this.steps[at];
+    this.rule.setAttribute("x1", this.x(step));
+    this.rule.setAttribute("x2", this.x(step));
+    this.rule.setAttribute("visibility", "visible");
+    const found = this.spec.series.map(({ name, points }) => [name, points.find(([each]) => each === step)]);
+    const words = found.filter(([, point]) => point).map(([name, point]) => `${name} ${short(point[1])}`);
+    this.readout.textContent = `step ${step.toLocaleString("en")}: ${words.join(" · ")}`;
+  }
+}
+
+function keyLine(dashed) {
+  const svg = draw("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" });
+  svg.append(draw("path", { d: "M0 5H26", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dashed ? "6 4" : "none" }));
+  return svg;
+}

@@ -1,0 +1,164 @@
+"use strict";
+// The chosen object: facts, glimpses, latents and path, over its whole life, or the part around the present frame of a
+// long one.
+
+const SPAN = 240;
+const LONGEST_GLIMPSES = 10;
+let story = null; // what is shown: the key, the span of frames, and a row or null for each of them
+
+// Latents on the scale that the legend shows: purple below zero, green above, so that red and green never meet.
+function latentColour(byte) {
+  const value = (byte / 127.5) - 1;
+  const strength = Math.min(1, Math.abs(value) * 1.6);
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const middle = dark ? [38, 42, 50] : [245, 245, 242];
+  const end = value < 0 ? (dark ? [190, 132, 232] : [106, 44, 145]) : (dark ? [92, 204, 160] : [0, 104, 72]);
+  const mixed = middle.map((from, i) => Math.round(from + (end[i] - from) * strength));
+  return `rgb(${mixed.join(" ")})`;
+}
+
+function spanOf(life) {
+  if (life.last - life.first < SPAN) return [life.first, life.last];
+  const half = SPAN / 2;
+  const middle = Math.round(Math.min(Math.max(state.frame, life.first), life.last) / half) * half;
+  const first = Math.min(Math.max(life.first, middle - half), life.last - SPAN + 1);
+  return [first, first + SPAN - 1];
+}
+
+async function tell(key) {
+  const life = lives.get(key);
+  const [first, last] = spanOf(life);
+  const parts = [];
+  for (let part = partOf(first); part <= partOf(last); part++) parts.push(rowCache.get(part));
+  await Promise.all(parts);
+  if (key !== state.selected) return;
+  const rows = [];
+  for (let t = first; t <= last; t++) rows.push(rowsAt(t).find((row) => keyOf(row) === key) || null);
+  story = { key, life, first, last, rows };
+  drawDetail();
+}
+
+function updateDetail() {
+  const chosen = state.selected !== null;
+  element("detail-body").hidden = !chosen;
+  element("detail-hint").hidden = chosen;
+  element("detail-title").textContent = chosen ? nameOf(lives.get(state.selected)) : "No object chosen";
+  if (!chosen) { story = null; return; }
+  element("detail-title").style.setProperty("--mark", colourOf(lives.get(state.selected).id));
+  element("detail-title").classList.toggle("marked", chosen);
+  const [first, last] = spanOf(lives.get(state.selected));
+  if (story && story.key === state.selected && story.first === first && story.last === last) drawDetail();
+  else tell(state.selected);
+}
+
+function drawDetail() {
+  const row = rowsAt(state.frame).find((each) => keyOf(each) === story.key) || null;
+  drawFacts(row);
+  drawGlimpses();
+  if (head.whatSize) drawWhat();
+  drawPath(row);
+}
+
+function pairs(target, entries) {
+  target.replaceChildren(...entries.flatMap(([name, value]) => [make("dt", { textContent: name }), make("dd", { textContent: value })]));
+}
+
+const digits = (value, count = 1) => (Number.isFinite(value) ? value.toFixed(count) : "–");
+
+function drawFacts(row) {
+  const { life } = story;
+  const status = !row ? "not alive in this frame" : row.box ? "in sight" : "alive, out of sight";
+  const entries = [["life", `frames ${life.first + 1}–${life.last + 1}`], ["now", status]];
+  if (row) entries.push(["presence", `${digits(row.presence * 100, 0)}%`]);
+  if (row && row.box) {
+    entries.push(["centre", centre(row).map((v) => digits(v)).join(", ")]);
+    entries.push(["size", `${digits(row.box[2])} × ${digits(row.box[3])}`]);
+  }
+  if (row && head.hasSpread) entries.push(["spread", `${digits(row.spread, 2)} px`]);
+  pairs(element("detail-facts"), entries);
+}
+
+// Evenly over the life, the present one largest when there is one.
+function drawGlimpses() {
+  const canvas = element("glimpses");
+  const width = canvas.clientWidth;
+  const [high, wide] = head.glimpse;
+  const columns = Math.min(LONGEST_GLIMPSES, story.rows.length, Math.max(3, Math.floor(width / 44)));
+  const gap = 4;
+  const each = Math.min(52, (width - gap * (columns - 1)) / columns);
+  const tallness = (each * high) / wide;
+  canvas.style.height = `${tallness + 16}px`;
+  const context = sharpen(canvas, width, tallness + 16);
+  context.imageSmoothingEnabled = false;
+  context.font = "10px system-ui, sans-serif";
+  context.textAlign = "center";
+  const here = columns === 1 ? 0 : Math.round(((state.frame - story.first) / (story.rows.length - 1)) * (columns - 1));
+  for (let i = 0; i < columns; i++) {
+    const now = i === here && state.frame >= story.first && state.frame <= story.last;
+    const t = now ? state.frame - story.first : Math.round((i / Math.max(1, columns - 1)) * (story.rows.length - 1));
+    const row = story.rows[t];
+    const x = i * (each + gap);
+    context.fillStyle = theme.line;
+    context.fillRect(x, 0, each, tallness);
+    if (row && row.part.glimpses) {
+      const { columns: across } = row.part;
+      context.drawImage(row.part.glimpses, (row.index % across) * wide, Math.floor(row.index / across) * high, wide, high, x, 0, each, tallness);
+    }
+    if (now) { context.strokeStyle = theme.accent; context.lineWidth = 2; context.strokeRect(x + 1, 1, each - 2, tallness - 2); }
+    context.fillStyle = now ? theme.ink : theme.soft;
+    context.fillText(String(story.first + t + 1), x + each / 2, tallness + 12);
+  }
+}
+
+function drawWhat() {
+  const canvas = element("what");
+  const width = canvas.clientWidth;
+  const height = Math.min(180, Math.max(60, head.whatSize * 3));
+  canvas.style.height = `${height}px`;
+  const context = sharpen(canvas, width, height);
+  const [across, down] = [width / story.rows.length, height / head.whatSize];
+  story.rows.forEach((row, t) => {
+    if (!row) return;
+    for (let d = 0; d < head.whatSize; d++) {
+      context.fillStyle = latentColour(row.part.what[row.index * head.whatSize + d]);
+      context.fillRect(t * across, d * down, across + 0.5, down + 0.5);
+    }
+  });
+  if (state.frame >= story.first && state.frame <= story.last) {
+    context.strokeStyle = theme.accent;
+    context.lineWidth = 2;
+    context.strokeRect((state.frame - story.first) * across, 0, Math.max(across, 2), height);
+  }
+  const scale = sharpen(element("scale"), 90, 8);
+  for (let x = 0; x < 90; x++) { scale.fillStyle = latentColour((x / 89) * 255); scale.fillRect(x, 0, 1.5, 8); }
+}
+
+// The path of the centre in the frame: pale in the past, dark later, a dot where it is now.
+function drawPath(row) {
+  const canvas = element("path");
+  const [high, wide] = head.size;
+  const width = Math.min(canvas.parentElement.clientWidth, (220 * wide) / high);
+  const zoom = width / wide;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${high * zoom}px`;
+  const context = sharpen(canvas, width, high * zoom);
+  context.lineWidth = 2.5;
+  context.lineCap = "round";
+  context.strokeStyle = colourOf(story.life.id);
+  const points = story.rows.map((each) => (each ? centre(each) : null));
+  points.forEach((point, t) => {
+    if (!t || !point || !points[t - 1]) return;
+    context.globalAlpha = 0.3 + (0.7 * t) / points.length;
+    context.beginPath();
+    context.moveTo(points[t - 1][0] * zoom, points[t - 1][1] * zoom);
+    context.lineTo(point[0] * zoom, point[1] * zoom);
+    context.stroke();
+  });
+  context.globalAlpha = 1;
+  const now = row ? centre(row) : null;
+  if (!now) return;
+  context.beginPath();
+  context.arc(now[0] * zoom, now[1] * zoom, 5, 0, 7);
+  context.fillStyle = theme.ink;
+  context.fill();
+}

@@ -1,0 +1,234 @@
+"use strict";
+// Playing, stepping, choosing, keys; and the words of the page.
+
+const last = head.frames - 1;
+let shown = 0; // counts calls of show: only the newest may draw
+let begun = null; // the time and the frame at which playing began
+
+function redraw() {
+  for (const panel of panels) panel.draw(state.frame);
+  drawTimeline();
+  updateDetail();
+}
+
+async function show(frame, { seek = true } = {}) {
+  const mine = ++shown;
+  state.frame = Math.min(Math.max(0, frame), Math.max(0, last));
+  element("scrub").value = state.frame;
+  if (film && seek) film.seek(state.frame);
+  try {
+    await prepare(state.frame);
+  } catch (error) {
+    say(error.message);
+    return;
+  }
+  if (mine !== shown) return;
+  for (const panel of panels) panel.draw(state.frame);
+  if (follow()) drawTimeline(); else drawPlayhead();
+  drawClock();
+  updateDetail();
+  if (!state.playing) announce();
+}
+
+function drawClock() {
+  element("clock").textContent = `${state.frame + 1} / ${head.frames}`;
+  const found = counts.map((values) => values[state.frame]).join(", ");
+  element("scrub").setAttribute("aria-valuetext", `frame ${state.frame + 1} of ${head.frames}, objects: ${found}`);
+}
+
+// Said once after things have come to rest, and never while the clip plays.
+let pending = 0;
+function announce() {
+  clearTimeout(pending);
+  pending = setTimeout(() => {
+    for (const panel of panels) panel.describe(state.frame);
+    const chosen = state.selected ? `, ${nameOf(lives.get(state.selected))} chosen` : "";
+    say(`Frame ${state.frame + 1} of ${head.frames}, ${rowsAt(state.frame).length} objects${chosen}`);
+  }, 600);
+}
+
+function say(text) {
+  element("live").textContent = text;
+}
+
+function select(key) {
+  state.selected = key !== null && lives.has(key) ? key : null;
+  redraw();
+  if (!state.playing) announce();
+}
+
+// --- playing
+
+function play() {
+  if (state.frame >= last) show(0);
+  state.playing = true;
+  begun = { time: performance.now(), frame: state.frame >= last ? 0 : state.frame };
+  if (film) {
+    film.video.playbackRate = state.speed;
+    film.video.play().catch(() => pause());
+  }
+  updatePlay();
+  requestAnimationFrame(tick);
+}
+
+function pause() {
+  if (!state.playing) return;
+  state.playing = false;
+  if (film) { film.video.pause(); film.seek(state.frame); }
+  updatePlay();
+  announce();
+}
+
+function updatePlay() {
+  element("play").setAttribute("aria-label", state.playing ? "Pause" : "Play");
+  document.body.classList.toggle("playing", state.playing);
+}
+
+let busy = false;
+async function tick(time) {
+  if (!state.playing) return;
+  requestAnimationFrame(tick);
+  if (busy) return;
+  const wanted = film ? film.frame() : begun.frame + Math.floor(((time - begun.time) / 1000) * head.rate * state.speed);
+  const ended = film ? film.video.ended : wanted > last;
+  if (ended && element("loop").checked) {
+    begun = { time, frame: 0 };
+    if (film) film.video.play().catch(() => pause());
+  }
+  if (ended && !element("loop").checked) { await show(last); pause(); return; }
+  const frame = ended ? 0 : wanted;
+  if (frame === state.frame) return;
+  busy = true;
+  const loaded = performance.now();
+  await show(frame, { seek: false });
+  const delay = performance.now() - loaded;
+  if (delay > 250) begun.time += delay; // a part came late: go on from here rather than jump
+  busy = false;
+  if (hasPictures && frame + 1 < head.frames) prepare(Math.min(last, frame + 16)).catch(() => {});
+}
+
+function step(by) {
+  pause();
+  show(state.frame + by);
+}
+
+function setSpeed() {
+  state.speed = Number(element("speed").value);
+  begun = { time: performance.now(), frame: state.frame };
+  if (film) film.video.playbackRate = state.speed;
+}
+
+// --- keys
+
+const TOGGLES = { b: "boxes", i: "ids", t: "trails", g: "where", u: "uncertainty" };
+
+function nextObject() {
+  const rows = rowsAt(state.frame);
+  const at = rows.findIndex((row) => keyOf(row) === state.selected);
+  if (rows.length) select(keyOf(rows[(at + 1) % rows.length]));
+}
+
+function toggle(name) {
+  const box = document.querySelector(`[data-show="${name}"]`);
+  if (!box.disabled) box.click();
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || element("help").open) return;
+  const { target, key } = event;
+  const onRange = target.id === "scrub";
+  if (target.tagName === "SELECT") return;
+  if (key === " " && (target.tagName === "BUTTON" || target.type === "checkbox" || target.tagName === "SUMMARY")) return;
+  if (onRange && ["ArrowLeft", "ArrowRight", "Home", "End"].includes(key) && !event.shiftKey) return;
+  const stride = event.shiftKey ? 10 : 1;
+  const actions = {
+    " ": () => (state.playing ? pause() : play()),
+    ArrowLeft: () => step(-stride),
+    ArrowRight: () => step(stride),
+    Home: () => step(-head.frames),
+    End: () => step(head.frames),
+    n: nextObject,
+    "?": () => element("help").showModal(),
+    "+": () => zoomTimeline(0.5),
+    "-": () => zoomTimeline(2),
+    0: () => zoomTimeline(Infinity),
+    Escape: () => select(null),
+  };
+  const name = key.length === 1 ? key.toLowerCase() : key;
+  if (name in TOGGLES) toggle(TOGGLES[name]);
+  else if (name in actions) actions[name]();
+  else return;
+  event.preventDefault();
+}
+
+// --- words
+
+function readable(value) {
+  if (typeof value === "number" && !Number.isInteger(value)) return value.toPrecision(4).replace(/\.?0+$/, "");
+  if (Array.isArray(value)) return value.map(readable).join(", ");
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return String(value);
+}
+
+const isShort = (value) => value !== null && (typeof value !== "object" || (Array.isArray(value) && value.length <= 6 && value.every((each) => typeof each !== "object")));
+
+function writeWords() {
+  element("kind").textContent = `sqair ${head.kind}`;
+  element("title").textContent = head.title;
+  const entries = [["model", head.model], ["frames", head.frames], ["identities", lives.size], ["size", `${head.size[1]} × ${head.size[0]}`]];
+  const known = new Set(["model", "frames", "identities", "size", "title"]);
+  for (const [name, value] of Object.entries(head.summary)) {
+    if (isShort(value) && !known.has(name)) entries.push([name.replaceAll("_", " "), readable(value)]);
+  }
+  element("facts").replaceChildren(...entries.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
+  element("footer").textContent = `Made by sqair ${head.version}. Nothing on this page leaves this machine.`;
+  element("scale-low").textContent = `−${head.whatRange}`;
+  element("scale-high").textContent = `+${head.whatRange}`;
+}
+
+const MOST_IN_TABLE = 500;
+function writeTable() {
+  const names = ["object", "first frame", "last frame", "frames", "out of sight"];
+  const body = make("tbody");
+  for (const life of head.lives.slice(0, MOST_IN_TABLE)) {
+    const hidden = life.out.map(([first, end]) => (first === end ? `${first + 1}` : `${first + 1}–${end + 1}`)).join(", ");
+    const cells = [nameOf(life), life.first + 1, life.last + 1, life.last - life.first + 1, hidden || "never"];
+    body.append(make("tr", {}, ...cells.map((text, i) => make(i ? "td" : "th", i ? { textContent: text } : { textContent: text, scope: "row" }))));
+  }
+  const row = make("tr", {}, ...names.map((name) => make("th", { textContent: name, scope: "col" })));
+  element("table").replaceChildren(make("table", {}, make("thead", {}, row), body));
+  if (lives.size > MOST_IN_TABLE) element("table").append(make("p", { textContent: `The first ${MOST_IN_TABLE} of ${lives.size}; all are in tracks.csv.` }));
+}
+
+// --- start
+
+function listen() {
+  element("play").addEventListener("click", () => (state.playing ? pause() : play()));
+  element("back").addEventListener("click", () => step(-1));
+  element("forward").addEventListener("click", () => step(1));
+  element("scrub").addEventListener("input", () => { pause(); show(Number(element("scrub").value)); });
+  element("speed").addEventListener("change", setSpeed);
+  element("help-button").addEventListener("click", () => element("help").showModal());
+  document.addEventListener("keydown", onKey);
+  document.querySelector("details.table").addEventListener("toggle", writeTable, { once: true });
+  for (const box of document.querySelectorAll("[data-show]")) {
+    state.show[box.dataset.show] = box.checked;
+    box.addEventListener("change", () => { state.show[box.dataset.show] = box.checked; redraw(); });
+  }
+  new ResizeObserver(() => redraw()).observe(element("player"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readTheme(); redraw(); });
+}
+
+function start() {
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  element("loop").checked = !calm && head.frames / head.rate < 20;
+  element("scrub").max = Math.max(0, last);
+  if (film) for (const name of ["boxes", "ids", "trails"]) document.querySelector(`[data-show="${name}"]`).disabled = true;
+  writeWords();
+  listRows();
+  listen();
+  drawTimeline();
+  if (head.frames) show(0);
+}
+
+start();
