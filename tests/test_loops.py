@@ -1,6 +1,7 @@
 """The scan of loops/ is `lax.scan`: values and gradients are compared with jax's own; and it does what it is for."""
 
 import functools
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -232,6 +233,16 @@ def test_branches_that_differ_within_a_batch(batched, inside):
     assert_close(*found)
 
 
+@pytest.mark.usefixtures("x64")
+def test_large_arrays_are_saved_by_themselves(monkeypatch):
+    """The gradient is the same wherever arrays begin to be large: all, some, or none of those here."""
+    arguments = (weights(), start().hidden, inputs()[0], jnp.array([1, 0, 1, 1, 0]), jnp.array(4))
+    for bytes_ in (0, B * H * 8, 2**30):
+        monkeypatch.setattr(sys.modules["sqair.loops.scan"], "LARGE", bytes_)
+        fresh = jax.jit(jax.value_and_grad(functools.partial(objective, loops.scan), argnums=(0, 1, 2), has_aux=True))
+        assert_close(fresh(*arguments), gradient(reference)(*arguments))
+
+
 # --- what it is for
 
 
@@ -273,6 +284,32 @@ def test_no_weight_is_saved():
         var.aval for equation, _ in equations(traced.jaxpr) for var in equation.outvars if T in var.aval.shape[:1]
     ]
     assert 0 < max(aval.size for aval in stacked) // T < size**2
+
+
+def test_a_product_that_grows_is_made_again():
+    """An iteration saves the small product of two things that differ from row to row, and not the large one."""
+    small, large = 3, 11
+
+    def one(c: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        grown = jnp.exp(c @ x)  # (small, large)
+        return jnp.tanh(grown @ x.T), c.sum()  # (small, small)
+
+    def value(xs: jax.Array) -> jax.Array:
+        carry = jnp.ones((B, small, small))
+        carry, ys = loops.scan(lambda w, c, x, d: jax.vmap(one)(c, x), (), carry, xs, (), jnp.array(T))
+        return carry.sum() + ys.sum()
+
+    traced = jax.make_jaxpr(jax.grad(value))(jnp.ones((T, B, small, large)))
+    saved = [
+        var.aval.size // T // B
+        for equation, _ in equations(traced.jaxpr)
+        if equation.primitive.name == "while"
+        for var in equation.outvars
+        if var.aval.shape[:1] == (T,)
+    ]
+    assert min(saved) == 1  # ys
+    assert small * large in saved  # the gradient of xs
+    assert max(saved) == small * large, "with the large product saved as well it would be more"
 
 
 def test_what_is_passed_over_is_not_run():

@@ -1,5 +1,6 @@
 """Equations of a traced function: runs of them as functions, cut at conditionals, and questions about them."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,9 +32,22 @@ CHEAP = {
 """Operations on single numbers, and rearrangements: a compiler fuses them with their neighbours."""
 
 
-def is_costly(primitive: Any, *_: Any, **__: Any) -> bool:
-    """Whether the result of an operation is saved for the backward pass (a policy of `jax.checkpoint`)."""
+def is_costly(primitive: Any, *factors: Any, **params: Any) -> bool:
+    """Whether the result of an operation is saved for the backward pass (a policy of `jax.checkpoint`).
+
+    A product of two things that both differ from row to row of a batch is quickly made again: it is saved only if it
+    is smaller than both. So a glimpse is saved, but not what reading or writing it has in between.
+    """
+    if primitive.name == "dot_general" and params["dimension_numbers"][1][0]:
+        return product_size(*factors, params["dimension_numbers"]) < min(factor.size for factor in factors)
     return primitive.name not in CHEAP
+
+
+def product_size(left: Any, right: Any, numbers: Any) -> int:
+    """How many numbers a `dot_general` makes."""
+    (over, _), (batch, _) = numbers
+    summed, shared = (math.prod(left.shape[axis] for axis in axes) for axes in (over, batch))
+    return left.size * right.size // (summed**2 * shared)
 
 
 class Part(NamedTuple):

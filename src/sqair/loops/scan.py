@@ -75,30 +75,45 @@ def choose(index: Array | None, sides: Iterable[Callable[[], PyTree]]) -> PyTree
 
 # --- arrays packed into few
 
+LARGE = 2**23
+"""Bytes of an array that stays by itself: to copy it costs more than to launch an operation for it."""
+
+
+def bundles(shapes: Sequence[Any]) -> list[list[int]]:
+    """Which arrays lie in one vector, by their places: small ones of a type together, each large one alone."""
+    found: dict[Any, list[int]] = {}
+    for place, shape in enumerate(shapes):
+        is_large = shape.size * shape.dtype.itemsize >= LARGE
+        found.setdefault(place if is_large else str(shape.dtype), []).append(place)
+    return list(found.values())
+
 
 def pack(values: Sequence[Any]) -> list[Array]:
-    """Arrays as one vector for each of their types."""
-    kinds = sorted({str(value.dtype) for value in values})
-    return [jnp.concatenate([value.reshape(-1) for value in values if str(value.dtype) == kind]) for kind in kinds]
+    """Arrays as few vectors, one for each bundle; an array that is alone keeps its shape."""
+    return [
+        values[bundle[0]] if len(bundle) == 1 else jnp.concatenate([values[place].reshape(-1) for place in bundle])
+        for bundle in bundles(values)
+    ]
 
 
 def unpack(vectors: Sequence[Array], shapes: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
-    """The arrays again, from vectors or stacks of them, which give stacks of arrays."""
-    kinds = sorted({str(shape.dtype) for shape in shapes})
-    left, begin = dict(zip(kinds, vectors, strict=True)), dict.fromkeys(kinds, 0)
-    values = []
-    for shape in shapes:
-        kind = str(shape.dtype)
-        part = jax.lax.slice_in_dim(left[kind], begin[kind], begin[kind] + shape.size, axis=-1)
-        begin[kind] += shape.size
-        values.append(part.reshape(*part.shape[:-1], *shape.shape))
-    return values
+    """The arrays again, from what `pack` gave or stacks of it, which give stacks of arrays."""
+    values: dict[int, Array] = {}
+    for bundle, vector in zip(bundles(shapes), vectors, strict=True):
+        begin = 0
+        for place in bundle:
+            shape, part = shapes[place], vector
+            if len(bundle) > 1:
+                part = jax.lax.slice_in_dim(vector, begin, begin + shape.size, axis=-1)
+                part = part.reshape(*part.shape[:-1], *shape.shape)
+            begin += shape.size
+            values[place] = part
+    return [values[place] for place in range(len(shapes))]
 
 
 def packed_zeros(shapes: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
     """What `pack` makes of zeros of these shapes."""
-    kinds = sorted({str(shape.dtype) for shape in shapes})
-    return [jnp.zeros(sum(shape.size for shape in shapes if str(shape.dtype) == kind), kind) for kind in kinds]
+    return pack([zeros(shape) for shape in shapes])
 
 
 def zeros(shape: jax.ShapeDtypeStruct) -> Array:
