@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -20,7 +21,8 @@ class Range(NamedTuple):
 
     def holds(self, value: int | float) -> bool:
         """Whether a number lies within; NaN does not."""
-        return math.isfinite(value) and self.low <= value <= self.high and not (self.above and value == self.low)
+        finite = -math.inf < value < math.inf  # of integers of any size, which math.isfinite is not
+        return finite and self.low <= value <= self.high and not (self.above and value == self.low)
 
     def __str__(self) -> str:
         if self.high < math.inf:
@@ -113,7 +115,7 @@ def _value(hint: Any, value: Any, name: str) -> Any:
             return tuple(_value(kind, item, name) for kind, item in zip(kinds, value, strict=True))
         raise UserError(f"{name} must have {len(kinds)} numbers, not {len(value)}")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < sys.float_info.max else math.inf  # which `check` refuses by name
     if isinstance(hint, type) and type(value) is hint:
         return value
     wanted = "a list" if origin is tuple else hint.__name__
