@@ -15,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 import sqair
-from sqair.commands import Bench, Command, Data, Demo, Evaluate, Sample, Train
+from sqair.commands import Bench, Command, Data, Demo, Evaluate, Report, Sample, Train
 from sqair.commands.common import to_toml, with_config_files
 from sqair.config import UsageError, UserError, nearest
 
-COMMANDS: dict[str, type[Command]] = {command.NAME: command for command in (Demo, Data, Train, Evaluate, Sample, Bench)}
+COMMANDS: dict[str, type[Command]] = {
+    command.NAME: command for command in (Demo, Data, Train, Evaluate, Sample, Report, Bench)
+}
 
 USAGE = """\
 usage: sqair COMMAND [OPTIONS]

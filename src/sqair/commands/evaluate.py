@@ -23,7 +23,7 @@ MOST = 1000
 class Evaluate(Command):
     """Measure a trained model: bound, reconstruction, KL, counting.
 
-    Everything is also written to metrics.json in the results folder.
+    Everything is also written to metrics.json in the results folder, and to index.html with what it means.
 
     examples:
       sqair evaluate sqair-strokes
@@ -54,6 +54,7 @@ class Evaluate(Command):
         """Evaluate, print, save."""
         choose_device(self.common)
         from sqair.evaluation.evaluate import evaluate
+        from sqair.report import evaluate_page
         from sqair.training.checkpoint import load_model, read_card
         from sqair.training.files import finite, write_json
         from sqair.training.runs import choose_folder
@@ -67,6 +68,7 @@ class Evaluate(Command):
         numbers = finite(numbers | {"model": self.model, "data": name})
         print(json.dumps(numbers) if self.json else table(numbers), flush=True)
         write_json(folder / "metrics.json", numbers)
+        evaluate_page(folder, numbers)
         if not (self.json and self.common.quiet):
             finish(folder, aside=self.json)
 

@@ -1,4 +1,4 @@
-"""What `sqair train` shows of a run while it goes on: reconstructions, learning curves, TensorBoard files.
+"""What `sqair train` shows of a run while it goes on: reconstructions, learning curves, a page, TensorBoard files.
 
 Training does not know of these; it gets them as callbacks, and they write at evaluations only.
 """
@@ -6,7 +6,6 @@ Training does not know of these; it gets them as callbacks, and they write at ev
 import contextlib
 import importlib.util
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +24,7 @@ from sqair.figures import COLOURS, FAINT, INK, Row, strip
 from sqair.files import written_atomically
 from sqair.image import as_frames
 from sqair.model import SQAIR
+from sqair.report.training import PANELS, by_member, limits, member_colour, train_page
 from sqair.training.loop import Callback, Progress
 from sqair.training.runs import CURVES, PICTURES, TENSORBOARD, read_metrics
 from sqair.training.validation import VALIDATION_SEED
@@ -41,29 +41,21 @@ KEPT = 10
 """Pictures that are kept."""
 PARTICLES = 5
 """Inferences of which the most probable is shown."""
-PANELS = {
-    "bound, nats per frame": {"validation_bound": "validation", "train_bound": "training"},
-    "objects per frame": {"validation_objects": "present", "validation_propagated": "kept"},
-    "discoveries": {
-        "validation_discovered_first": "in the first frame",
-        "validation_discovered_later": "per later frame",
-    },
-}
-"""What is plotted: titles, then fields of metrics.jsonl and their names ..."""
 Dashes = Literal["-", "--"]
 DASHES: tuple[Dashes, Dashes] = ("-", "--")
-"""... the first solid, the second dashed."""
+"""Of the two fields of a panel."""
 GRID = "#E6E6E6"
 
 
 @contextlib.contextmanager
 def watchers(preset: Preset, *, tensorboard: bool) -> Iterator[list[Callback]]:
     """The callbacks of a run, while it goes on."""
-    events = TensorBoard()
+    events, page = TensorBoard(), Page()
     try:
-        yield [Reconstructions(preset), draw_curves, *([events] if tensorboard else [])]
+        yield [Reconstructions(preset), draw_curves, page, *([events] if tensorboard else [])]
     finally:
         events.close()
+        page.close()
 
 
 # --- reconstructions
@@ -117,19 +109,17 @@ def draw_curves(progress: Progress) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    members: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for line in read_metrics(progress.out):
-        members[line.get("member", 0)].append(line)
+    members = by_member(read_metrics(progress.out))
     best = progress.metrics.get("member", 0)
     figure = Figure(figsize=(13, 4), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     for axes, (title, fields) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         for number in sorted(members, key=lambda i: i == best):
-            draw_member(axes, fields, members[number], colour_of(number), number == best)
+            draw_member(axes, fields, members[number], member_colour(number), number == best)
         finish_panel(axes, title, fields, members)
     if len(members) > 1:
         names = [f"member {i}, the best" if i == best else f"member {i}" for i in sorted(members)]
-        keys = [stroke(colour_of(i), "-", i == best) for i in sorted(members)]
+        keys = [stroke(member_colour(i), "-", i == best) for i in sorted(members)]
         figure.legend(keys, names, loc="outside right center", frameon=False, fontsize=9, ncols=1 + len(names) // 16)
     with written_atomically(progress.out / CURVES) as file:
         canvas.print_png(file)
@@ -171,19 +161,32 @@ def stroke(colour: str, dashes: Dashes, is_best: bool) -> "Line2D":
     )
 
 
-def colour_of(member: int) -> str:
-    """The colour of a member; they repeat after the last. Yellow is left out: on white it is hardly seen."""
-    return [colour for colour in COLOURS if colour != "#F0E442"][member % (len(COLOURS) - 1)]
-
-
 def set_limits(axes: "Axes", values: Sequence[float]) -> None:
-    """Show where most of the values lie: the first ones of a run can be so low that nothing else would be seen."""
-    if len(values) < 2:
-        return
-    low, top = float(np.quantile(values, 0.05)), max(values)
-    bottom = min(low, top - (top - float(np.median(values))) * 3)
-    margin = 0.05 * (top - max(bottom, min(values))) or 0.5
-    axes.set_ylim(max(bottom, min(values)) - margin, top + margin)
+    """Show where most of the values lie."""
+    chosen = limits(values)
+    if chosen is not None:
+        axes.set_ylim(*chosen)
+
+
+# --- the page
+
+
+class Page:
+    """Writes index.html, which shows all of the above: at evaluations, and when the run has ended, to say how."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Write it, at evaluations."""
+        if progress.metrics is not None:
+            self.folder = progress.out
+            train_page(self.folder)
+
+    def close(self) -> None:
+        """Write it once more."""
+        if self.folder is not None:
+            train_page(self.folder)
 
 
 # --- TensorBoard

@@ -1,7 +1,7 @@
 """Pages: one ``index.html`` for a run, which opens from disk and asks nothing of any network.
 
 `PageWriter` makes the page of a clip (track, predict) frame by frame, `train_page` that of a training, `evaluate_page`
-that of an evaluation; `remake` makes the page of a folder again. The pages themselves, as one reads them, are in assets/.
+that of an evaluation; `remake` makes the page of a folder again. The pages themselves are in assets/.
 """
 
 from sqair.report.clip import PageObject, PageWriter

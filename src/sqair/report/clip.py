@@ -8,7 +8,7 @@ the frames. Axes: H, W frame of the source, y, x, c picture, gy, gx glimpse, Z w
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -67,12 +67,12 @@ class Video:
 class PageWriter:
     """Writes index.html into `folder`; use it as a context manager, `add` every frame, then `close`.
 
-    `kind` is the command, `rate` frames a second, `size` the source's height and width, `model` its name. `panels` names
-    the pictures side by side and `groups` says whose objects each shows: by default all show the same; a panel whose
-    group is -1 shows none. The first `observed` frames are marked as seen, the others as predicted. `content` is the
-    part of the second and further panels' pictures (left, top, width, height in their pixels) that shows the source's
-    frame, if that was letterboxed. A clip whose data exceed `limit` bytes plays `video` instead of its frames; with no
-    video, the frames are kept beside the page.
+    `kind` is the command, `rate` frames a second, `size` the source's height and width, `model` its name. `panels`
+    names the pictures side by side, and `groups` says whose objects each shows: by default all show the same, and a
+    panel whose group is -1 shows none. The first `observed` frames are marked as seen, the others as predicted.
+    `content` is the part of the pictures of all panels but the first that shows the source's frame, if that was
+    letterboxed: left, top, width, height in their pixels. A clip whose data exceed `limit` bytes plays `video` instead
+    of its frames; with no video, the frames are kept beside the page.
     """
 
     def __init__(

@@ -81,8 +81,8 @@ def write_page(
 ) -> None:
     """Write a page from assets: a template, the common style, and programs.
 
-    `head` is the data that the programs begin with; `blocks` are further ones, each the name of the element and the file
-    with its JSON, copied one after the other. `more` fills the template's other places with HTML.
+    `head` is the data that the programs begin with; `blocks` are further ones, each the name of the element and the
+    file with its JSON, copied one after the other. `more` fills the template's other places with HTML.
     """
     style, programs = asset("page.css"), [asset(name) for name in scripts]
     text = Template(asset(template)).substitute(

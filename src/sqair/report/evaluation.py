@@ -5,7 +5,6 @@ from typing import Any
 
 import sqair
 from sqair.report.document import PAGE, plain, write_page
-from sqair.report.training import png_address
 
 MEANINGS = {
     "log_p": "IWAE bound with K particles and whole-sequence weights, nats per sequence; higher is better",
@@ -33,11 +32,8 @@ ROW = '<tr><th scope="row">{name}</th><td class="number">{value}</td><td>{meanin
 FACT = "<div><dt>{name}</dt><dd>{value}</dd></div>"
 
 
-def evaluate_page(folder: str | Path, results: dict[str, Any], picture: Path | None = None) -> Path:
-    """Write index.html into `folder` from the numbers of `sqair evaluate --json`; returns its path.
-
-    `picture` is a PNG with examples, shown below the numbers.
-    """
+def evaluate_page(folder: str | Path, results: dict[str, Any]) -> Path:
+    """Write index.html into `folder` from the numbers of `sqair evaluate --json`; returns its path."""
     path, name = Path(folder) / PAGE, str(results.get("model", "model"))
     known = [key for key in MEANINGS if results.get(key) is not None]
     rows = [ROW.format(name=key.replace("_", " "), value=shown(results[key]), meaning=MEANINGS[key]) for key in known]
@@ -51,7 +47,6 @@ def evaluate_page(folder: str | Path, results: dict[str, Any], picture: Path | N
         name=plain(name),
         facts="".join(facts),
         rows="\n".join(rows),
-        examples="" if picture is None else example(picture),
         version=plain(sqair.__version__),
     )
     return path
@@ -62,10 +57,3 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}" if abs(value) < 10 else f"{value:,.2f}"
     return plain(f"{value:,}" if isinstance(value, int) else str(value))
-
-
-def example(picture: Path) -> str:
-    """A card with the examples."""
-    address = png_address(picture.read_bytes())
-    words = "Frames of held-out sequences, and below each row what the model found"
-    return f'<section class="card"><h2>Examples</h2><p><img class="picture" src="{address}" alt="{words}"></p></section>'

@@ -86,9 +86,10 @@ def fitted(picture: Picture, layout: Layout) -> UInt8[ndarray, "y x 3"]:
     from PIL import Image
 
     picture = np.array(to_colour(picture))
+    height, width = layout.size
     if picture.shape[:2] == layout.size:
         return picture
-    return np.asarray(Image.fromarray(picture).resize(layout.size[::-1], Image.Resampling.BOX))
+    return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BOX))
 
 
 def sheet(pictures: Sequence[UInt8[ndarray, "y x 3"]], columns: int, *, exact: bool) -> str:

@@ -14,7 +14,6 @@ from sqair.training.runs import METRICS, RUN
 
 NUMBERS = "metrics.json"
 """What `sqair evaluate` writes."""
-PICTURE = "examples.png"
 
 
 def remake(folder: str | Path) -> Path:
@@ -28,8 +27,7 @@ def remake(folder: str | Path) -> Path:
     if (folder / METRICS).is_file() and (folder / RUN).is_file():
         return train_page(folder)
     if (folder / NUMBERS).is_file():
-        picture = folder / PICTURE
-        return evaluate_page(folder, read_numbers(folder / NUMBERS), picture if picture.is_file() else None)
+        return evaluate_page(folder, read_numbers(folder / NUMBERS))
     if (folder / PAGE).is_file():
         return remake_clip(folder / PAGE)
     raise UserError(f"{folder} holds no run to report on; give the folder of a train, evaluate or track run")

@@ -163,10 +163,6 @@ def pictures(paths: Sequence[Path]) -> list[dict[str, str]]:
         room -= path.stat().st_size
         if room < 0:
             break
-        kept.append({"name": path.stem, "address": png_address(path.read_bytes())})
+        content = base64.b64encode(path.read_bytes()).decode()
+        kept.append({"name": path.stem, "address": f"data:image/png;base64,{content}"})
     return kept[::-1]
-
-
-def png_address(content: bytes) -> str:
-    """A PNG as a data URI."""
-    return "data:image/png;base64," + base64.b64encode(content).decode()

@@ -7,14 +7,27 @@ const LONGEST_GLIMPSES = 10;
 let story = null; // what is shown: the key, the span of frames, and a row or null for each of them
 
 // Latents on the scale that the legend shows: purple below zero, green above, so that red and green never meet.
-function latentColour(byte) {
-  const value = (byte / 127.5) - 1;
+function latentColour(byte, dark) {
+  const value = byte / 127.5 - 1;
   const strength = Math.min(1, Math.abs(value) * 1.6);
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const middle = dark ? [38, 42, 50] : [245, 245, 242];
   const end = value < 0 ? (dark ? [190, 132, 232] : [106, 44, 145]) : (dark ? [92, 204, 160] : [0, 104, 72]);
-  const mixed = middle.map((from, i) => Math.round(from + (end[i] - from) * strength));
-  return `rgb(${mixed.join(" ")})`;
+  return middle.map((from, i) => Math.round(from + (end[i] - from) * strength));
+}
+
+// Pixels of `wide` columns of bytes, `high` each, as a canvas to be enlarged.
+function latentImage(wide, high, byteAt) {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const image = new ImageData(wide, high);
+  for (let x = 0; x < wide; x++) {
+    for (let y = 0; y < high; y++) {
+      const byte = byteAt(x, y);
+      if (byte !== null) image.data.set([...latentColour(byte, dark), 255], 4 * (y * wide + x));
+    }
+  }
+  const canvas = make("canvas", { width: wide, height: high });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
 }
 
 function spanOf(life) {
@@ -34,7 +47,9 @@ async function tell(key) {
   if (key !== state.selected) return;
   const rows = [];
   for (let t = first; t <= last; t++) rows.push(rowsAt(t).find((row) => keyOf(row) === key) || null);
-  story = { key, life, first, last, rows };
+  const what = (t, d) => (rows[t] ? rows[t].part.what[rows[t].index * head.whatSize + d] : null);
+  const strip = head.whatSize ? latentImage(rows.length, head.whatSize, what) : null;
+  story = { key, life, first, last, rows, strip };
   drawDetail();
 }
 
@@ -55,7 +70,7 @@ function drawDetail() {
   const row = rowsAt(state.frame).find((each) => keyOf(each) === story.key) || null;
   drawFacts(row);
   drawGlimpses();
-  if (head.whatSize) drawWhat();
+  if (story.strip) drawWhat();
   drawPath(row);
 }
 
@@ -116,28 +131,22 @@ function drawWhat() {
   const height = Math.min(180, Math.max(60, head.whatSize * 3));
   canvas.style.height = `${height}px`;
   const context = sharpen(canvas, width, height);
-  const [across, down] = [width / story.rows.length, height / head.whatSize];
-  story.rows.forEach((row, t) => {
-    if (!row) return;
-    for (let d = 0; d < head.whatSize; d++) {
-      context.fillStyle = latentColour(row.part.what[row.index * head.whatSize + d]);
-      context.fillRect(t * across, d * down, across + 0.5, down + 0.5);
-    }
-  });
+  context.imageSmoothingEnabled = false;
+  context.drawImage(story.strip, 0, 0, width, height);
   if (state.frame >= story.first && state.frame <= story.last) {
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
+    const across = width / story.rows.length;
     context.strokeRect((state.frame - story.first) * across, 0, Math.max(across, 2), height);
   }
-  const scale = sharpen(element("scale"), 90, 8);
-  for (let x = 0; x < 90; x++) { scale.fillStyle = latentColour((x / 89) * 255); scale.fillRect(x, 0, 1.5, 8); }
+  sharpen(element("scale"), 90, 8).drawImage(latentImage(90, 8, (x) => (x / 89) * 255), 0, 0);
 }
 
 // The path of the centre in the frame: pale in the past, dark later, a dot where it is now.
 function drawPath(row) {
   const canvas = element("path");
   const [high, wide] = head.size;
-  const width = Math.min(canvas.parentElement.clientWidth, (220 * wide) / high);
+  const width = Math.min(canvas.parentElement.clientWidth, (300 * wide) / high);
   const zoom = width / wide;
   canvas.style.width = `${width}px`;
   canvas.style.height = `${high * zoom}px`;

@@ -216,14 +216,22 @@ function listen() {
     box.addEventListener("change", () => { state.show[box.dataset.show] = box.checked; redraw(); });
   }
   new ResizeObserver(() => redraw()).observe(element("player"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readTheme(); redraw(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    readTheme();
+    story = null; // its colours are those of the other theme
+    redraw();
+  });
 }
 
 function start() {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   element("loop").checked = !calm && head.frames / head.rate < 20;
   element("scrub").max = Math.max(0, last);
-  if (film) for (const name of ["boxes", "ids", "trails"]) document.querySelector(`[data-show="${name}"]`).disabled = true;
+  for (const name of film ? ["boxes", "ids", "trails"] : []) {
+    const box = document.querySelector(`[data-show="${name}"]`);
+    box.disabled = true;
+    box.parentElement.title = "part of the video";
+  }
   writeWords();
   listRows();
   listen();

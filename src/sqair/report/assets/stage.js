@@ -1,7 +1,7 @@
 "use strict";
 // The pictures side by side, and what is drawn over them. Coordinates are pixels of the source until they are drawn.
 
-const TRAIL = 24;
+const TRAIL = 12;
 const state = {
   frame: 0,
   playing: false,
@@ -50,7 +50,13 @@ class Panel {
     const caption = make("figcaption", {}, make("span", { textContent: spec.name }), this.badge);
     this.figure = make("figure", { className: "panel" }, caption, this.canvas);
     this.canvas.style.aspectRatio = `${head.size[1]} / ${head.size[0]}`;
+    this.limit(head.size[1] / head.size[0]);
     this.canvas.addEventListener("click", (event) => this.choose(event));
+  }
+
+  // A tall picture must not push the controls off the screen.
+  limit(aspect) {
+    this.figure.style.maxWidth = `${70 * aspect}vh`;
   }
 
   rows(frame) {
@@ -113,10 +119,11 @@ class VideoPanel extends Panel {
     this.figure.classList.add("film");
     this.figure.append(make("div", { className: "screen" }, this.video, this.canvas));
     this.canvas.style.aspectRatio = "auto";
-    this.failed = false;
-    this.video.addEventListener("loadedmetadata", () => redraw());
+    this.video.addEventListener("loadedmetadata", () => {
+      this.limit(this.video.videoWidth / this.video.videoHeight);
+      redraw();
+    });
     this.video.addEventListener("error", () => {
-      this.failed = true;
       this.badge.textContent = `${head.video.name} cannot be played; the timeline still works`;
     });
   }
@@ -204,7 +211,7 @@ function drawTrail(context, row, frame, at) {
     const point = then ? centre(then) : null;
     if (!then) break;
     if (point && last) {
-      context.globalAlpha = 0.85 * (1 - age / (TRAIL + 1));
+      context.globalAlpha = 0.8 * (1 - age / (TRAIL + 1));
       context.beginPath();
       context.moveTo(at.left + last[0] * at.zoom, at.top + last[1] * at.zoom);
       context.lineTo(at.left + point[0] * at.zoom, at.top + point[1] * at.zoom);

@@ -157,7 +157,6 @@ const groupCount = counts.length;
 
 const keyOf = (object) => `${object.group}:${object.id}`;
 const lives = new Map(head.lives.map((life) => [keyOf(life), life]));
-const isOut = (life, frame) => life.out.some(([first, last]) => first <= frame && frame <= last);
 const colourOf = (id) => head.colours[(((id - 1) % head.colours.length) + head.colours.length) % head.colours.length];
 // Beyond the seventh identity colours repeat: the dashes of boxes tell them apart, as the numbers do.
 const DASHES = [[], [7, 4], [2, 3]];

@@ -3,7 +3,9 @@
 // identities have a row that live in the time shown, so that an hour of video is as quick as a second.
 
 const ROW = 30;
-const timeline = { start: 0, end: Math.max(1, head.frames), rows: [], active: 0 };
+const OVERVIEW = 3000; // frames; of a longer clip a part is shown at first
+const timeline = { start: 0, end: Math.max(1, head.frames > OVERVIEW ? OVERVIEW / 2 : head.frames), rows: [], active: 0 };
+const mostObjects = Math.max(1, ...counts.map((each) => each.reduce((a, b) => Math.max(a, b), 0)));
 const bars = element("bars");
 const tall = element("tall");
 
@@ -96,18 +98,17 @@ function drawCount() {
   const width = laneWidth();
   const height = 56;
   const context = sharpen(element("count"), width, height);
-  const top = Math.max(1, ...counts.map((each) => each.reduce((a, b) => Math.max(a, b), 0)));
-  const y = (count) => height - 6 - (count / top) * (height - 16);
+  const y = (count) => height - 6 - (count / mostObjects) * (height - 26);
   context.font = "11px system-ui, sans-serif";
   context.fillStyle = theme.soft;
-  for (const level of top > 1 ? [0, top] : [0, 1]) {
+  for (const level of [0, mostObjects]) {
     context.strokeStyle = theme.line;
     context.lineWidth = 1;
     context.beginPath();
     context.moveTo(0, y(level) + 0.5);
     context.lineTo(width, y(level) + 0.5);
     context.stroke();
-    context.fillText(String(level), 2, y(level) - 3);
+    context.fillText(String(level), 2, y(level) - 4);
   }
   counts.forEach((values, group) => {
     context.strokeStyle = group ? colourOf(group + 1) : theme.accent;
@@ -180,17 +181,17 @@ function drawBar(canvas, life) {
   const context = sharpen(canvas, width, ROW);
   const [left, right] = [Math.max(-4, xOf(life.first)), Math.min(width + 4, xOf(life.last + 1))];
   const chosen = keyOf(life) === state.selected;
-  context.beginPath();
-  context.roundRect(left, 7, Math.max(2, right - left), ROW - 14, 4);
+  const outline = new Path2D();
+  outline.roundRect(left + 0.5, 7.5, Math.max(2, right - left - 1), ROW - 15, 4);
   context.save();
-  context.clip();
+  context.clip(outline);
   context.fillStyle = colourOf(life.id);
   context.fillRect(left, 0, Math.max(2, right - left), ROW);
   for (const [first, last] of life.out) if (last >= timeline.start && first <= timeline.end) hatch(context, xOf(first), xOf(last + 1), width);
   context.restore();
   context.lineWidth = chosen ? 2.5 : 1;
   context.strokeStyle = chosen ? theme.ink : theme["bar-edge"];
-  context.stroke();
+  context.stroke(outline);
 }
 
 function hatch(context, from, to, width) {
