@@ -27,6 +27,7 @@ import jax
 
 from benchmarks.record import circumstances, write_record
 from sqair.commands.bench import compiled_afresh
+from sqair.commands.common import launch_whole_loops
 from sqair.commands.speed import steps_within
 from sqair.commands.train import Train
 from sqair.config import Preset, UserError
@@ -179,6 +180,7 @@ def described(setting: Preset, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Train every seed, print and record."""
+    launch_whole_loops()
     (arguments, command), about = parse(), circumstances()
     rows: list[dict[str, Any]] = []
     with compiled_afresh():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.record import write_record
 from sqair.commands.bench import BEST, compiled_afresh
+from sqair.commands.common import launch_whole_loops
 from sqair.config import preset
 from sqair.evaluation.timing import FIRST_BATCH, FULL, QUICK, sizes, time_batches, time_growth
 
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
     parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
     arguments = parser.parse_args()
+    launch_whole_loops()
     chosen, effort = preset(arguments.preset), QUICK if arguments.quick else FULL
     chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, digits=arguments.digits))
     batches = [int(word) for word in arguments.batch if word != BEST]

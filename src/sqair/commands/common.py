@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import difflib
 import json
+import os
 import sys
 import tomllib
 import typing
@@ -174,6 +175,7 @@ def to_toml(table: Mapping[str, Any], prefix: str = "") -> str:
 
 def choose_device(common: Common) -> str:
     """Tell jax where to compute, before it computes anything; returns the kind of device it took."""
+    launch_whole_loops()
     import jax
 
     if common.device != "auto":
@@ -188,6 +190,16 @@ def choose_device(common: Common) -> str:
         ) from error
     common.say(f"device: {kind}")
     return kind
+
+
+def launch_whole_loops() -> None:
+    """Have XLA launch loops and conditionals on a GPU as one graph, unless XLA_FLAGS says something about graphs.
+
+    It must be called before jax first looks for devices.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_gpu_enable_command_buffer" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_enable_command_buffer=+CONDITIONAL,+WHILE".strip()
 
 
 # --- results
