@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from sqair.data import open_data
     from sqair.evaluation.evaluate import evaluate
     from sqair.model import SQAIR
+    from sqair.tracking.clips import track
+    from sqair.tracks.table import Tracks
     from sqair.training.checkpoint import load_model as load
     from sqair.training.checkpoint import save_model as save
     from sqair.training.loop import train
@@ -26,6 +28,7 @@ __all__ = [
     "DataConfig",
     "ModelConfig",
     "Preset",
+    "Tracks",
     "TrainConfig",
     "UserError",
     "evaluate",
@@ -33,6 +36,7 @@ __all__ = [
     "open_data",
     "preset",
     "save",
+    "track",
     "train",
 ]
 
@@ -44,6 +48,8 @@ _HOMES = {
     "load": "training.checkpoint",
     "open_data": "data",
     "save": "training.checkpoint",
+    "track": "tracking.clips",
+    "Tracks": "tracks.table",
     "train": "training.loop",
 }
 """The modules of the names that do not come from config.py."""

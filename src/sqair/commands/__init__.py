@@ -10,6 +10,7 @@ from sqair.commands.demo import Demo
 from sqair.commands.evaluate import Evaluate
 from sqair.commands.report import Report
 from sqair.commands.sample import Sample
+from sqair.commands.track import Track
 from sqair.commands.train import Train
 
-__all__ = ["Bench", "Command", "Common", "Data", "Demo", "Evaluate", "Report", "Sample", "Train"]
+__all__ = ["Bench", "Command", "Common", "Data", "Demo", "Evaluate", "Report", "Sample", "Track", "Train"]

@@ -1,0 +1,146 @@
+"""A clip of any size becomes tracks: fitted to the model, followed, and boxes brought back to its own pixels."""
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float32, Int, UInt8
+from numpy import ndarray
+
+from sqair.config import UserError
+from sqair.data.video import RATE, Clip, Frame, open_clips
+from sqair.data.video_fit import LOOK, Fit, Invert, is_light
+from sqair.data.video_images import clip_of_array
+from sqair.model import SequenceModel
+from sqair.tracking.filter import Found
+from sqair.tracking.tracker import BLOCK, Tracker
+from sqair.tracks import Tracks
+
+PARTICLES = 1
+"""Particles unless another number is asked for."""
+
+
+class Seen(NamedTuple):
+    """A frame of a clip and the n objects that are alive in it, in pixels of the clip."""
+
+    number: int
+    """From 0."""
+    shown: Frame | None
+    """The frame for people; None if nobody asked for it."""
+    fitted: UInt8[ndarray, "Y X C"]
+    """The frame that the model saw."""
+    slots: Int[ndarray, " n"]
+    """Places of the objects in `found`."""
+    ids: Int[ndarray, " n"]
+    box: Float32[ndarray, "n 4"]
+    """NaN where out of sight."""
+    where: Float32[ndarray, "n 4"]
+    presence: Float32[ndarray, " n"]
+    spread: Float32[ndarray, " n"]
+    found: Found
+
+    def tracks(self, clip: Clip) -> Tracks:
+        """The rows of this frame, the last of the clip so far."""
+        frame = np.full(len(self.ids), self.number)
+        columns = (frame, self.ids, self.box, self.where, self.presence, self.spread)
+        return Tracks(*columns, frames=self.number + 1, size=clip.size, rate=clip.rate, source=clip.name)
+
+
+class Watch:
+    """Follows a clip; iterate over it once.
+
+    `fit`, how frames are brought to the model, is known from the start: the first frames are looked at here. `show`
+    makes of a frame what people will look at; without it frames are not kept. `stop` is asked before every frame.
+    """
+
+    fit: Fit
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        clip: Clip,
+        *,
+        particles: int = PARTICLES,
+        lag: int | None = None,
+        invert: Invert = "auto",
+        seed: int = 0,
+        show: Callable[[Frame], Frame] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.clip, self.show, self.stop = clip, show, stop
+        self.frames = iter(clip)
+        first = list(islice(self.frames, 1 if clip.live else LOOK))
+        if not first:
+            raise UserError(f"{clip.name} has no frames")
+        inverted = is_light(first) if invert == "auto" else invert == "yes"
+        self.fit = Fit(clip.size, model.config.image, model.config.channels, inverted)
+        self.first = first
+        pictures, block = show is not None, 1 if clip.live else BLOCK
+        key = jax.random.key(seed)
+        self.tracker = Tracker(model, key, particles=particles, lag=lag, pictures=pictures, block=block)
+
+    def __iter__(self) -> Iterator[Seen]:
+        waiting: deque[tuple[Frame | None, UInt8[ndarray, "Y X C"]]] = deque()
+
+        def fitted() -> Iterator[UInt8[ndarray, "Y X C"]]:
+            first, self.first = self.first, []
+            for number, frame in enumerate(chain(first, self.frames)):
+                if number and self.stop():
+                    return
+                waiting.append((self.show(frame) if self.show else None, self.fit(frame)))
+                yield waiting[-1][1]
+
+        for number, found in enumerate(self.tracker.stream(fitted())):
+            yield self._seen(number, *waiting.popleft(), found)
+
+    def _seen(self, number: int, shown: Frame | None, fitted: UInt8[ndarray, "Y X C"], found: Found) -> Seen:
+        """What was found in a frame, in pixels of the clip."""
+        slots = np.flatnonzero(np.asarray(found.objects.pres) > 0)
+        ids, presence, spread, box, where = (
+            np.asarray(column)[slots]
+            for column in (found.objects.identity, found.presence, found.spread, found.box, found.where_box)
+        )
+        box, where = self.fit.clipped(self.fit.to_source(box)), self.fit.to_source(where)
+        return Seen(number, shown, fitted, slots, ids, box, where, presence, spread / self.fit.scale, found)
+
+
+def track(
+    model: SequenceModel,
+    source: str | Path | Clip | ndarray,
+    *,
+    particles: int = PARTICLES,
+    lag: int | None = None,
+    invert: Invert = "auto",
+    seed: int = 0,
+    rate: float = RATE,
+) -> Tracks:
+    """The tracks of one clip: a file, a folder or a glob of images, an address, an array (T,H,W) or (T,H,W,3).
+
+    `particles` above 1 is a particle filter that looks `lag` frames ahead and tells uncertainty. `invert` turns dark
+    things on light into what models know; auto decides by the first frames. `rate` is that of images and arrays. What
+    had to be lived with, such as a missing end, comes as a warning.
+    """
+    clip = _one(source, rate)
+    watch = Watch(model, clip, particles=particles, lag=lag, invert=invert, seed=seed)
+    rows = [(seen.number, seen.ids, seen.box, seen.where, seen.presence, seen.spread) for seen in watch]
+    for note in clip.notes:
+        warnings.warn(f"{clip.name}: {note}", stacklevel=2)
+    frame = np.repeat([row[0] for row in rows], [len(row[1]) for row in rows])
+    columns = [np.concatenate(column) for column in list(zip(*rows, strict=True))[1:]]
+    return Tracks(frame, *columns, frames=len(rows), size=clip.size, rate=clip.rate, source=clip.name)
+
+
+def _one(source: str | Path | Clip | ndarray, rate: float) -> Clip:
+    if isinstance(source, Clip):
+        return source
+    if isinstance(source, ndarray):
+        return clip_of_array(source, "array", rate)
+    clips = open_clips(source, rate=rate)
+    if len(clips) > 1:
+        raise UserError(f"{source} holds {len(clips)} clips; track each of sqair.data.video.open_clips(...) by itself")
+    return clips[0]

@@ -1,0 +1,109 @@
+"""Whether a clip is like what a model was trained on: silence would mislead, since a model finds something in anything.
+
+Three numbers of a clip: the brightness of its frames as the model sees them, the size of its objects (the root of a
+box's area, as a share of the frame's) and the error of the canvas. A model's card tells, as `training.typical`, between
+which values they lie for clips of its training data; a clip that lies well outside is remarked upon.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import UInt8
+from numpy import ndarray
+
+from sqair.data import Source, to_bytes
+from sqair.model import SequenceModel
+from sqair.tracking.filter import Found
+from sqair.tracking.tracker import track_batch
+
+SLACK = 0.5
+"""How far beyond the range of the training's clips a clip may lie, as a share of that range."""
+LOOKS = {
+    "brightness": ("darker", "brighter", "try --invert, or cut the clip"),
+    "size": ("smaller", "larger", "crop or scale the clip"),
+    "error": ("better explained", "worse explained", "train a model on such clips"),
+}
+"""What the numbers are about: when too low, when too high, what to do."""
+BATCH = 50
+
+
+class Impression:
+    """Collects the numbers of a clip, frame by frame."""
+
+    def __init__(self) -> None:
+        self.frames = self.boxes = 0
+        self.brightness = self.size = self.error = 0.0
+
+    def add(self, fitted: UInt8[ndarray, "Y X C"], found: Found) -> None:
+        """A frame as the model saw it, and what it found."""
+        boxes = np.asarray(found.box)
+        sides = boxes[np.isfinite(boxes[:, 0]), 2:]
+        self.frames += 1
+        self.boxes += len(sides)
+        self.brightness += float(fitted.mean()) / 255
+        self.size += float(np.sqrt(sides.prod(1)).sum()) / math.sqrt(fitted.shape[0] * fitted.shape[1])
+        self.error += float(found.error)
+
+    def numbers(self) -> dict[str, float | None]:
+        """The means; None where there was nothing to average."""
+        frames, boxes = self.frames or None, self.boxes or None
+        return {
+            "brightness": frames and self.brightness / frames,
+            "size": boxes and self.size / boxes,
+            "error": frames and self.error / frames,
+        }
+
+
+def typical(model: SequenceModel, source: Source, *, sequences: int = 400, seed: int = 5) -> dict[str, list[float]]:
+    """For each number the smallest and the largest of clips of a source: what a model's card holds.
+
+    Clips are tracked as `Tracker` does by itself, one particle, so that the numbers can be compared.
+    """
+    told = [_numbers(model, to_bytes(source.fixed(BATCH, seed, start)).frames) for start in range(0, sequences, BATCH)]
+    clips = [clip for batch in told for clip in batch]
+    columns = {name: [number for clip in clips if (number := clip[name]) is not None] for name in LOOKS}
+    return {name: [min(values), max(values)] for name, values in columns.items() if values}
+
+
+def _numbers(model: SequenceModel, frames: Any) -> list[dict[str, float | None]]:
+    """The numbers of some clips of the model's size."""
+    frames = np.asarray(frames)
+    frames = frames if frames.ndim == 5 else frames[..., None]
+    found = jax.device_get(track_batch(model, jax.random.key(0), frames))
+    numbers = []
+    for clip in range(len(frames)):
+        impression = Impression()
+        for t in range(frames.shape[1]):
+            impression.add(frames[clip, t], jax.tree.map(lambda leaf, at=(clip, t): leaf[at], found))
+        numbers.append(impression.numbers())
+    return numbers
+
+
+def remarks(card: Mapping[str, Any], numbers: Mapping[str, float | None]) -> list[str]:
+    """What sets a clip apart from a model's training data, in words; nothing where the card does not know."""
+    known = (card.get("training") or {}).get("typical") or {}
+    said = []
+    for name, (low_word, high_word, advice) in LOOKS.items():
+        value, limits = numbers.get(name), _range(known.get(name))
+        if value is None or limits is None:
+            continue
+        low, high = limits
+        slack = SLACK * (high - low)
+        if value > high + slack or (value < low - slack and name != "error"):
+            subject = "its objects are" if name == "size" else "it is"
+            word = high_word if value > high else low_word
+            there = f"{value:.3g}, there {low:.3g} to {high:.3g}"
+            said.append(f"{subject} {word} than what the model was trained on ({there}); {advice}")
+    return said
+
+
+def _range(limits: Any) -> tuple[float, float] | None:
+    """Two finite numbers; a stranger's card may hold anything."""
+    if not isinstance(limits, list | tuple) or len(limits) != 2:
+        return None
+    low, high = limits
+    numbers = all(isinstance(limit, int | float) and math.isfinite(limit) for limit in limits)
+    return (float(low), float(high)) if numbers else None
