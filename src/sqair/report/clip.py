@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -81,13 +81,13 @@ class PageWriter:
         *,
         title: str,
         kind: str,
-        rate: float,
+        rate: SupportsFloat,
         size: tuple[int, int],
         model: str,
         panels: Sequence[str] = ("clip", "reconstruction"),
         groups: Sequence[int] | None = None,
         observed: int | None = None,
-        content: tuple[float, float, float, float] | None = None,
+        content: Sequence[float] | None = None,
         video: Video | None = None,
         limit: int = LIMIT,
     ) -> None:

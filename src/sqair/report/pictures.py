@@ -19,7 +19,8 @@ LONGEST = 960
 """... and is scaled down until its longer side is this."""
 SHEET = 2**20
 """Pixels of a sheet, unless one picture has more."""
-Picture = UInt8[ndarray, "y x c"] | UInt8[ndarray, "y x"]
+Picture = UInt8[ndarray, "_ _ _"] | UInt8[ndarray, "_ _"]
+"""(y, x, c) or (y, x): grey or colour."""
 
 
 class Layout(NamedTuple):

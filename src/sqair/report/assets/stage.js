@@ -45,7 +45,7 @@ class Panel {
   constructor(spec, index) {
     this.spec = spec;
     this.index = index;
-    this.canvas = make("canvas", { role: "img" });
+    this.canvas = make("canvas", { role: "img", "aria-label": spec.name });
     this.badge = make("span", { className: "badge" });
     const caption = make("figcaption", {}, make("span", { textContent: spec.name }), this.badge);
     this.figure = make("figure", { className: "panel" }, caption, this.canvas);
