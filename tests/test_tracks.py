@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,7 +172,7 @@ def test_coco(tmp_path: Path) -> None:
     from pycocotools.coco import COCO
 
     made().to_coco(tmp_path / "tracks.coco.json")
-    coco = COCO(tmp_path / "tracks.coco.json")
+    coco: Any = COCO(tmp_path / "tracks.coco.json")
     assert [image["frame_id"] for image in coco.loadImgs(coco.getImgIds())] == [0, 1, 2, 3, 4]
     assert coco.loadImgs([1])[0] | {"file_name": "000001.png", "height": 8, "width": 12} == coco.loadImgs([1])[0]
     found = coco.loadAnns(coco.getAnnIds(imgIds=[4]))

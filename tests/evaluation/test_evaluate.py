@@ -11,7 +11,7 @@ import pytest
 from sqair.config import DataConfig, ModelConfig, UserError
 from sqair.data import FileSource, GeneratedSource, Sequences, load_digits
 from sqair.evaluation import evaluate as module
-from sqair.evaluation.evaluate import evaluate
+from sqair.evaluation.evaluate import evaluate, infer
 from sqair.model import SequenceModel
 from sqair.objective import run_particles
 from sqair.training.checkpoint import build
@@ -28,11 +28,11 @@ MODEL = ModelConfig(
     nothing_new_bias=1.0,
 )
 SEQUENCES, FRAMES, PARTICLES, SEED = 5, 3, 7, 3
-LATER = ["mota", "idf1", "hota", "id_switches", "presence_ece", "box_coverage"]
+BOXES = ["mota", "idf1", "hota", "id_switches", "presence_ece", "box_coverage"]
 KEYS = [
     *("model", "data", "sequences", "particles", "seed", "device", "seconds"),
     *("log_p", "log_p_se", "reconstruction", "kl", "reconstruction_weighted", "kl_weighted"),
-    *("counting", "counting_weighted", "counting_mode", "counting_visible", "rediscoveries_per_frame", *LATER, "ess"),
+    *("counting", "counting_weighted", "counting_mode", "counting_visible", "rediscoveries_per_frame", *BOXES, "ess"),
 ]
 
 
@@ -46,6 +46,7 @@ def truth(**changes: Any) -> Sequences:
         frames=random.integers(0, 256, (SEQUENCES, FRAMES, 10, 10), np.uint8),
         counts=np.tile(number[:, None], (1, FRAMES)).astype(np.int32),
         ids=np.where(np.broadcast_to(absent, shape), -1, np.arange(2)).astype(np.int32),
+        boxes=np.where(absent[..., None], np.nan, random.uniform(1, 8, (*shape, 4))).astype(np.float32),
         visible=np.where(absent, 0.0, random.uniform(0, 1, shape)).astype(np.float32),
     )
     return values._replace(**changes)
@@ -98,10 +99,11 @@ def weights(model: SequenceModel, brute: Brute) -> np.ndarray:
     return w / w.sum(1, keepdims=True)
 
 
-def test_keys_are_those_of_the_contract(found: dict[str, Any]) -> None:
+def test_keys_are_those_of_the_contract(model: SequenceModel, found: dict[str, Any]) -> None:
     assert list(found) == KEYS
     assert found["data"] == "made.npz"
-    assert [found[key] for key in LATER] == [None] * 6
+    tracked = model.config.kind == "sqair"
+    assert [found[key] is not None for key in BOXES[:5]] == [tracked] * 4 + [True], "AIR has no tracks"
 
 
 def test_log_p(model: SequenceModel, found: dict[str, Any], brute: Brute) -> None:
@@ -161,10 +163,11 @@ def test_any_batches_and_chunks_give_the_same(
 def test_what_is_not_known_is_null() -> None:
     model = build(MODEL, jax.random.key(1))
     none = dict.fromkeys(("counts", "ids", "visible"))
+    none |= {"boxes": None}
     blind = evaluate(model, source(**none), sequences=1, particles=2, seed=0)
     unknown = {key for key in KEYS if blind[key] is None}
     counting = {"counting", "counting_weighted", "counting_mode", "counting_visible"}
-    assert unknown == {"log_p_se", "rediscoveries_per_frame", *counting, *LATER}
+    assert unknown == {"log_p_se", "rediscoveries_per_frame", *counting, *BOXES}
 
 
 def test_refusals() -> None:
@@ -178,6 +181,35 @@ def test_refusals() -> None:
     other = source(frames=np.zeros((SEQUENCES, FRAMES, 12, 10), np.uint8))
     with pytest.raises(UserError, match="sees frames of 10x10x1, the data has 12x10x1"):
         evaluate(model, other, sequences=1, particles=2, seed=0)
+
+
+def test_a_sample_held_against_itself_is_perfect(model: SequenceModel, found: dict[str, Any]) -> None:
+    """The posterior sample as the truth: every box is matched, keeps its name and lies in its interval."""
+    asked = {"sequences": SEQUENCES, "particles": PARTICLES, "seed": SEED}
+    samples = [each.sample for each, _ in infer(model, source(), **asked)]
+    sample = jax.tree.map(lambda *leaves: np.concatenate(leaves), *samples)
+    seen = np.isfinite(sample.boxes[..., 0])
+    assert 0 < seen.sum() < seen.size
+    itself = {"boxes": sample.boxes, "ids": sample.identity, "counts": (sample.identity >= 0).sum(-1, dtype=np.int32)}
+    perfect = evaluate(model, source(**itself, visible=None), **asked)
+    expected = (None, None, None, None) if model.config.kind == "air" else (1, 1, 1, 0)
+    assert tuple(perfect[key] for key in BOXES[:4]) == expected
+    assert perfect["box_coverage"] == 1
+    assert perfect["log_p"] == pytest.approx(found["log_p"])
+
+
+def test_presence_error(found: dict[str, Any], brute: Brute, weights: np.ndarray) -> None:
+    counts = truth().counts
+    assert counts is not None
+    pairs = [
+        (probability, true >= n)
+        for n in (1, 2)
+        for probability, true in zip((weights * (brute.present >= n)).sum(1).ravel(), counts.ravel(), strict=True)
+    ]
+    gaps = dict.fromkeys(range(10), 0.0)
+    for probability, happened in pairs:
+        gaps[min(9, int(probability * 10))] += probability - happened
+    assert found["presence_ece"] == pytest.approx(sum(map(abs, gaps.values())) / len(pairs), abs=1e-4)
 
 
 def test_generated_data() -> None:

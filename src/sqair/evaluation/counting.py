@@ -8,9 +8,10 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from sqair.data import Sequences
+from sqair.tracks.text import LEAST_VISIBLE
 
-LEAST_VISIBLE = 0.25
-"""Share of an object's box inside the frame from which on it is in sight."""
+BINS = 10
+"""Of equal width, in which probabilities are compared with what happened."""
 
 
 def accuracy(distribution: Float[ndarray, "S T M"], counts: Int[ndarray, "S T"]) -> Float[ndarray, "S T"]:
@@ -23,6 +24,21 @@ def accuracy(distribution: Float[ndarray, "S T M"], counts: Int[ndarray, "S T"])
 def mode_accuracy(distribution: Float[ndarray, "S T M"], counts: Int[ndarray, "S T"]) -> Float[ndarray, "S T"]:
     """1 where the most probable count is the true one."""
     return (distribution.argmax(-1) == counts).astype(np.float64)
+
+
+def presence_error(distribution: Float[ndarray, "S T M"], counts: Int[ndarray, "S T"]) -> float:
+    """The expected calibration error of presence, from the distribution of the number of objects.
+
+    For each frame and each n from 1 to N, the probability of at least n objects is held against whether there are.
+    Probabilities are put into ten bins; in each, the mean probability and the share of those that came true differ by
+    something, and the error is the mean of that over all pairs.
+    """
+    slots = distribution.shape[-1] - 1
+    probability = distribution[..., ::-1].cumsum(-1)[..., ::-1][..., 1:].ravel()
+    happened = (counts[..., None] >= np.arange(1, slots + 1)).ravel()
+    place = np.clip((probability * BINS).astype(int), 0, BINS - 1)
+    gaps = np.bincount(place, probability - happened, BINS)
+    return float(np.abs(gaps).sum() / len(probability))
 
 
 def all_in_sight(truth: Sequences) -> Bool[ndarray, "S T"] | None:

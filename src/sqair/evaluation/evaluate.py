@@ -5,6 +5,7 @@ Axes: S sequences, T frames, M possible counts, 0 to N, Y, X, C frame.
 
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -16,16 +17,17 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from sqair.config import UserError
 from sqair.data import FileSource, GeneratedSource, Sequences, Source
 from sqair.evaluation import counting
+from sqair.evaluation.boxes import Sample, covered
 from sqair.evaluation.likelihood import Posterior, posterior
+from sqair.evaluation.tracking import Score, combine, score, sequence_tracks, truth_tracks
 from sqair.image import as_frames
 from sqair.model import SequenceModel
+from sqair.tracks import Truth
 
 ROWS = {"cpu": 512, "gpu": 8192}
 """Particles of all sequences that run side by side."""
 MOST_SEQUENCES = 32
 """Sequences of a batch, unless there are few particles."""
-LATER = ("mota", "idf1", "hota", "id_switches", "presence_ece", "box_coverage")
-"""Keys of the contract that need tracks; None here."""
 
 
 def evaluate(
@@ -39,10 +41,16 @@ def evaluate(
     if particles < 1:
         raise UserError(f"the number of particles must be at least 1, not {particles}")
     start = time.perf_counter()
-    with jax.default_matmul_precision("highest"):
-        found, truth = infer(model, source, sequences=sequences, particles=particles, seed=seed, batch=batch)
-    if not model.has_objects:
-        truth = truth._replace(counts=None, ids=None)
+    pairs, scores, covers = [], [], []
+    for found, truth in infer(model, source, sequences=sequences, particles=particles, seed=seed, batch=batch):
+        if found.sample is not None and truth.boxes is not None and truth.ids is not None:
+            size, independent = model.config.image, model.frames_are_independent
+            scores += [] if independent else tracking_scores(found.sample, truth, size)
+            covers += coverages(found.sample, truth, size)
+        pairs.append((found._replace(sample=None), truth))
+    found, truth = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pairs)
+    found = in_doubles(found, particles)
+    truth = truth if model.has_objects else truth._replace(counts=None, ids=None)
     results = {
         "model": model.config.kind,
         "data": source.path if isinstance(source, FileSource) else source.config.name,
@@ -55,18 +63,22 @@ def evaluate(
     rest: dict[str, Any] = bounds(found) | counts(found, truth)
     may_appear = isinstance(source, GeneratedSource) and source.config.name == "moving-mnist-in-out"
     rest["rediscoveries_per_frame"] = None if may_appear else rediscoveries(model, found, truth)
-    return results | rest | dict.fromkeys(LATER) | {"ess": float(found.ess.mean())}
+    rest |= tracking(scores) | calibration(found, truth, covers)
+    return results | rest | {"ess": float(found.ess.mean())}
 
 
 def infer(
     model: SequenceModel, source: Source, *, sequences: int, particles: int, seed: int, batch: int | None = None
-) -> tuple[Posterior, Sequences]:
-    """The posterior of every sequence as numpy arrays, and the truth about them, without frames to spare memory."""
+) -> Iterator[tuple[Posterior, Sequences]]:
+    """The posterior of sequences and the truth about them, a batch after the other, as numpy arrays without frames.
+
+    The device works on the next batch while the caller works on this one.
+    """
     rows = ROWS.get(jax.default_backend(), ROWS["gpu"])
     batch = max(MOST_SEQUENCES, rows // particles) if batch is None else batch
     batch = max(1, min(batch, sequences))
     chunk = max(1, min(particles, rows // batch))
-    key, pairs = jax.random.key(seed), []
+    key, ready = jax.random.key(seed), None
     for first in range(0, max(1, sequences), batch):
         data = source.fixed(min(batch, sequences - first), seed, first)
         check_frames(model, data.frames)
@@ -75,9 +87,10 @@ def infer(
         with jax.default_matmul_precision("highest"):
             found = batch_posterior(model, key, frames, first + jnp.arange(batch), particles, chunk)
         pair = jax.tree.map(lambda leaf: leaf[:count], found), data._replace(frames=data.frames[:, :0])  # noqa: B023
-        pairs.append(jax.tree.map(np.asarray, pair))
-    found, truth = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pairs)
-    return in_doubles(found, particles), truth
+        if ready is not None:
+            yield jax.tree.map(np.asarray, ready)
+        ready = pair
+    yield jax.tree.map(np.asarray, ready)
 
 
 def in_doubles(found: Posterior, particles: int) -> Posterior:
@@ -140,6 +153,57 @@ def counts(found: Posterior, truth: Sequences) -> dict[str, float | None]:
     visible = float(single[sight].mean()) if sight is not None and sight.any() else None
     values = single.mean(), counting.accuracy(weighted, true).mean(), counting.mode_accuracy(weighted, true).mean()
     return dict(zip(names, (*map(float, values), visible), strict=True))
+
+
+def tracking_scores(sample: Sample, truth: Sequences, size: tuple[int, int]) -> list[Score]:
+    """How the tracks of a posterior sample fit the truth, for each sequence."""
+    scores = []
+    for number, each in enumerate(by_sequence(sample)):
+        true = truth_of(truth, number, size)
+        found = sequence_tracks(np.asarray(each.boxes), np.asarray(each.identity), size)
+        scores.append(score(true.tracks, found, ignored=true.ignored))
+    return scores
+
+
+def coverages(sample: Sample, truth: Sequences, size: tuple[int, int]) -> list[tuple[int, int]]:
+    """Coordinates in their intervals and all that have one, for each sequence."""
+    return [covered(each, truth_of(truth, number, size)) for number, each in enumerate(by_sequence(sample))]
+
+
+def by_sequence(sample: Sample) -> Iterator[Sample]:
+    """The sample of each sequence."""
+    return map(Sample._make, zip(*sample, strict=True))
+
+
+def truth_of(truth: Sequences, number: int, size: tuple[int, int]) -> Truth:
+    """The truth about one sequence as tracks."""
+    visible = None if truth.visible is None else np.asarray(truth.visible[number])
+    assert truth.boxes is not None
+    assert truth.ids is not None
+    return truth_tracks(np.asarray(truth.boxes[number]), np.asarray(truth.ids[number]), visible, size)
+
+
+def tracking(scores: list[Score]) -> dict[str, float | int | None]:
+    """mota, idf1 and hota of a posterior sample, drawn by weight, at an IoU of 0.5; id_switches over all sequences.
+
+    None without true boxes, and for AIR, which gives every object of every frame an identity of its own.
+    """
+    names = ("mota", "idf1", "hota", "id_switches")
+    found = combine(scores) if scores else {}
+    return {name: found.get(name) for name in names}
+
+
+def calibration(found: Posterior, truth: Sequences, covers: list[tuple[int, int]]) -> dict[str, float | None]:
+    """presence_ece: `counting.presence_error` of the weighted posterior; box_coverage: .9 of a posterior that is right.
+
+    The latter is the share of coordinates, x and y, of centres of true boxes that lie in the 90% interval of the
+    centre of the object that is matched to them (evaluation/boxes.py).
+    """
+    error = None
+    if truth.counts is not None:
+        error = counting.presence_error(np.asarray(found.weighted.counts), np.asarray(truth.counts))
+    inside, total = np.sum(covers, 0).tolist() if covers else (0, 0)
+    return {"presence_ece": error, "box_coverage": inside / total if total else None}
 
 
 def rediscoveries(model: SequenceModel, found: Posterior, truth: Sequences) -> float | None:

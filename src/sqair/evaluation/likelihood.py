@@ -14,7 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from sqair.model import Info, SequenceModel
+from sqair.baselines.air import AIR
+from sqair.evaluation.boxes import APART, Draws, Sample, add_draws, no_draws, sample_boxes
+from sqair.model import SQAIR, Info, SequenceModel
 from sqair.objective import run_particles
 
 
@@ -51,6 +53,8 @@ class Posterior(NamedTuple):
     """Averages of single samples."""
     weighted: Values
     """Self-normalised importance-weighted averages."""
+    sample: Sample | None = None
+    """Boxes of a particle drawn by weight; None for a model without objects."""
 
 
 def posterior(
@@ -58,15 +62,22 @@ def posterior(
 ) -> Posterior:
     """Run K `particles`, `chunk` at a time. Particle k has noise of its own, whatever the chunks."""
 
-    def add(number: Int[Array, ""], sums: Sums) -> Sums:
+    apart = jax.random.fold_in(key, APART)
+
+    def add(number: Int[Array, ""], state: tuple[Sums, Draws | None]) -> tuple[Sums, Draws | None]:
+        sums, draws = state
         index = number * chunk + jnp.arange(chunk)
         noise = jax.vmap(lambda k: model.noise(jax.random.fold_in(key, k), frames.shape[0]))(index)
         info = run_particles(model, noise, frames)
-        return add_particles(sums, log_weights(model, info), values_of(model, info), index < particles)
+        log_w = jnp.where((index < particles)[:, None], log_weights(model, info), -jnp.inf)  # the rest fills the chunk
+        draws = None if draws is None else add_draws(draws, apart, index, log_w, info.objects)
+        return add_particles(sums, log_w, values_of(model, info), index < particles), draws
 
     chunks = math.ceil(particles / chunk)
-    sums = jax.lax.fori_loop(0, chunks, add, no_sums(frames.shape[0], model.config.max_objects))
-    return conclude(model, sums, particles)
+    start = no_draws(model, frames.shape[0]) if isinstance(model, SQAIR | AIR) else None
+    sums, draws = jax.lax.fori_loop(0, chunks, add, (no_sums(frames.shape[0], model.config.max_objects), start))
+    sample = sample_boxes(model, draws) if isinstance(model, SQAIR | AIR) and draws is not None else None
+    return conclude(model, sums, particles)._replace(sample=sample)
 
 
 def log_weights(model: SequenceModel, info: Info) -> Float[Array, "C T"]:
@@ -90,8 +101,7 @@ def no_sums(length: int, slots: int) -> Sums:
 
 
 def add_particles(sums: Sums, log_w: Float[Array, "C T"], values: Values, real: Bool[Array, " C"]) -> Sums:
-    """Add a chunk; particles that are not `real` only fill it up."""
-    log_w = jnp.where(real[:, None], log_w, -jnp.inf)
+    """Add a chunk; particles that are not `real` only fill it up, and have log weights of -inf."""
     top = jnp.maximum(sums.top, log_w.max(0))
     rescale, weight = jnp.exp(sums.top - top), jnp.exp(log_w - top)
 
