@@ -21,10 +21,10 @@ from sqair.figures import COLOURS, SMALL, draw_box, font, text_width
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
-WIDEST = 1280
-"""Pixels of the longer side at most; smaller clips are enlarged up to half of that."""
-TRAIL = 24
-"""Frames that a trail goes back."""
+WIDEST, ENLARGED = 1280, 480
+"""Pixels of the longer side at most, and those up to which small clips are enlarged."""
+TRAIL = 1.2
+"""Seconds that a trail goes back."""
 FASTEST = 240
 """Frames a second of a video at most."""
 
@@ -32,7 +32,7 @@ FASTEST = 240
 def zoom_of(size: tuple[int, int]) -> float:
     """Pixels of the overlay for one of the clip: a whole number from 1 on, or less than one."""
     longest = max(size)
-    return WIDEST / longest if longest > WIDEST else max(1, WIDEST // 2 // longest)
+    return WIDEST / longest if longest > WIDEST else max(1, ENLARGED // longest)
 
 
 class Overlay:
@@ -48,6 +48,7 @@ class Overlay:
         self.size = width + width % 2, height + height % 2  # H.264 wants even sides
         self.rate = Fraction(min(max(rate, 0.1), FASTEST)).limit_denominator(1001)
         self.trails: dict[int, deque[tuple[float, float]]] = {}
+        self.trail = max(2, round(TRAIL * float(self.rate)))
 
     @contextlib.contextmanager
     def into(self, path: Path) -> Iterator[None]:
@@ -55,7 +56,7 @@ class Overlay:
         import av
 
         with av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
-            stream = container.add_stream("libx264", rate=self.rate, options={"crf": "20", "preset": "veryfast"})
+            stream = container.add_stream("libx264", rate=self.rate, options={"crf": "20", "preset": "superfast"})
             stream.width, stream.height = self.size
             stream.pix_fmt = "yuv420p"
             self.container, self.stream = container, stream
@@ -98,7 +99,7 @@ class Overlay:
 
     def _draw_trails(self, draw: "ImageDraw", ids: Sequence[int], boxes: Float[ndarray, "n 4"], line: int) -> None:
         """Where the centres have been; who is gone leaves none."""
-        self.trails = {identity: self.trails.get(identity, deque(maxlen=TRAIL)) for identity in ids}
+        self.trails = {identity: self.trails.get(identity, deque(maxlen=self.trail)) for identity in ids}
         for identity, (left, top, width, height) in zip(ids, boxes * self.zoom, strict=True):
             trail = self.trails[identity]
             if left == left:

@@ -51,7 +51,7 @@ class Clip:
         for frame in self.read(self.notes):
             yield frame if frame.shape[:2] == self.size else self._resized(frame)
 
-    def _resized(self, frame: Frame) -> Frame:
+    def _resized(self, frame: Frame) -> ndarray:
         """A frame in the size of the first: a source may change its mind."""
         from PIL import Image
 
@@ -77,8 +77,8 @@ def open_clips(source: str | Path, *, rate: float = RATE) -> list[Clip]:
             return _of_files(_matches(path), path, rate)
         if not path.is_file():
             return [open_stream(name)]
-    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
-        raise UserError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {name}: {error.strerror or error}") from error
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty; copy it again")
     suffix = path.suffix.lower()

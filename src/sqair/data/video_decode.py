@@ -76,8 +76,9 @@ def _container(source: str, given: dict[str, Any]) -> "tuple[InputContainer, Vid
     except FFmpegError as error:
         raise UserError(f"cannot open {source} as a video: {_reason(error)}") from error
     if not container.streams.video:
+        contents = _contents(container)
         container.close()
-        raise UserError(f"{source} has no pictures in it, only {_contents(container)}")
+        raise UserError(f"{source} has no pictures in it, only {contents}")
     stream = container.streams.video[0]
     stream.thread_type = "AUTO"
     return container, stream
@@ -140,12 +141,12 @@ class Packets:
             yield to_rgb(frame)  # type: ignore[arg-type]
 
     def _is_cut(self) -> bool:
-        """Whether the file promises pictures after the last one. A clip whose edit list hides some does not."""
+        """Whether the file promises pictures after the last one; one that begins late, or hides some, does not."""
         stream = self.stream
         if stream.duration is not None and stream.time_base is not None:
-            promised = float((stream.duration + (stream.start_time or 0)) * stream.time_base)
+            promised = float(stream.duration * stream.time_base)
         elif self.container.duration is not None and len(self.container.streams) == 1:
-            promised = (self.container.duration + (self.container.start_time or 0)) / 1e6
+            promised = self.container.duration / 1e6
         else:
             return False
         fewer = not stream.frames or self.decoded < stream.frames
