@@ -9,8 +9,9 @@ PRESET ?= tiny
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-COMPILE := $(BIN)/uv --no-config pip compile pyproject.toml --quiet --universal --python-version 3.11 \
-	--fork-strategy requires-python --generate-hashes --no-header --no-annotate --upgrade
+LOCKED := --quiet --universal --python-version 3.11 --fork-strategy requires-python --generate-hashes --no-header \
+	--no-annotate --upgrade
+COMPILE := $(BIN)/uv --no-config pip compile pyproject.toml $(LOCKED)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo learn test test312 lint bench browser soak lock wheel clean
@@ -48,8 +49,14 @@ lint: $(READY)  ## format, lint, import contract, types
 bench: $(READY)  ## measure the time of a training step on this machine
 	$(BIN)/sqair bench --quick
 
-browser: $(READY)  ## tests of the pages in a browser
-	@if [ -d tests/browser ]; then $(BIN)/python -m pytest tests/browser; else echo "no browser tests yet"; fi
+# Chromium is Debian's; root is asked for only where it must be installed.
+browser: $(READY)  ## tests of the pages in Chromium
+	@$(PIP) --require-hashes --requirement constraints-browser.txt
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { \
+		echo "installing chromium"; \
+		root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		$$root apt-get update -qq && $$root apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	$(BIN)/python -m pytest tests/browser
 
 soak: $(READY)  ## kills, corruption, many processes
 	@if [ -d tests/soak ]; then $(BIN)/python -m pytest tests/soak; else echo "no soak tests yet"; fi
@@ -57,6 +64,7 @@ soak: $(READY)  ## kills, corruption, many processes
 lock: $(READY)  ## choose the newest allowed version of every dependency and write the constraints
 	$(PIP) "uv>=0.13"
 	$(COMPILE) --group dev --output-file constraints.txt
+	$(BIN)/uv --no-config pip compile $(LOCKED) --group browser --constraints constraints.txt --output-file constraints-browser.txt
 	$(COMPILE) --extra cuda13 --extra cluster --extra log --constraints constraints.txt --output-file constraints-extras.txt
 
 wheel: $(READY)  ## build the wheel into dist/

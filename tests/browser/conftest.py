@@ -1,6 +1,10 @@
-"""One Chromium for all tests, and made clips as pages. `make browser` runs these; see the Makefile for what they need."""
+"""One Chromium for all tests, and made clips as pages. `make browser` installs what they need and runs them.
+
+With SQAIR_WRITE_PICTURES=RUN, the folder of a training, the pictures of docs/pictures are written anew.
+"""
 
 import base64
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from sqair.figures import write_video
@@ -17,6 +22,10 @@ from sqair.report import PageObject, PageWriter
 from sqair.report.clip import Video
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+SHOWN_RUN = os.environ.get("SQAIR_WRITE_PICTURES")
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+MOST_BYTES = 300_000
+"""Of a picture in docs."""
 SIZE = (40, 60)
 FRAMES = 40
 HIDDEN = range(10, 16)
@@ -82,6 +91,16 @@ def pixels(page: Page, canvas: str) -> np.ndarray:
         canvas,
     )
     return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
+
+
+def keep_picture(page: Page, name: str, full: bool = True) -> None:
+    """Take a picture of the page, `full` or what is seen at once, and keep it if that is wanted."""
+    with Image.open(io.BytesIO(page.screenshot(full_page=full))) as picture:
+        file = io.BytesIO()
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    assert file.tell() < MOST_BYTES
+    if SHOWN_RUN:
+        (PICTURES / f"{name}.png").write_bytes(file.getvalue())
 
 
 def moving(t: int, identity: int, hidden: bool = False) -> PageObject:

@@ -55,7 +55,7 @@ def test_the_video_plays_and_frames_follow(visit: Any, hour: Path) -> None:
         zoom = box["width"] / 120 * 2  # the video shows two pixels for one of the source
         page.mouse.click(box["x"] + 24 * zoom, box["y"] + 32 * zoom)
         expect(page.locator("#detail-title")).to_have_text("Object 100000")
-        expect(page.locator("#detail-facts")).to_contain_text("frames 1–20000")
+        expect(page.locator("#detail-facts")).to_contain_text("frames 1\u201320000")
 
 
 def test_a_long_life_is_told_around_the_present(visit: Any, hour: Path) -> None:

@@ -95,7 +95,8 @@ def chart(title: str, fields: dict[str, str], members: dict[int, list[Line]]) ->
     best = best_member(members)
     series = [
         {
-            "name": name if len(members) == 1 else f"member {member}, {name}",
+            "field": name,
+            "member": member,
             "colour": member_colour(member),
             "dashed": i > 0,
             "bold": member == best,
@@ -106,15 +107,18 @@ def chart(title: str, fields: dict[str, str], members: dict[int, list[Line]]) ->
     ]
     values = [value for each in series for _, value in each["points"]]
     ends = limits(values) or ((values[0] - 0.5, values[0] + 0.5) if values else (0.0, 1.0))
-    return {"title": title, "fields": list(fields.values()), "series": series, "limits": list(ends)}
+    named = [{"name": f"member {i}", "colour": member_colour(i)} for i in members] if len(members) > 1 else []
+    return {"title": title, "fields": list(fields.values()), "members": named, "series": series, "limits": list(ends)}
 
 
 def facts(run: dict[str, Any], members: dict[int, list[Line]]) -> list[list[str]]:
     """What stands on top of the page."""
-    last = members[best_member(members)][-1]
+    best = best_member(members)
+    last = members[best][-1]
     found = {"steps": f"{last['step']:,}", "minutes": f"{last['seconds'] / 60:.1f}" if last.get("seconds") else None}
     found |= {"members": str(len(members)) if len(members) > 1 else None, "device": run.get("device")}
-    found |= {"outcome": run.get("outcome") or "going on", "started": run.get("started")}
+    found |= {"best": f"member {best}" if len(members) > 1 else None, "outcome": run.get("outcome") or "going on"}
+    found |= {"started": str(run["started"])[:16].replace("T", " ") + " UTC" if run.get("started") else None}
     return [[name, str(value)] for name, value in found.items() if value is not None]
 
 

@@ -45,7 +45,9 @@ class Chart {
     this.svg = draw("svg", { role: "img", tabindex: "0" });
     this.svg.setAttribute("aria-label", `${spec.title}: curves over ${this.steps.length} evaluations; arrow keys read values`);
     this.readout = make("output", { className: "readout" });
-    const key = make("p", { className: "key" }, ...spec.fields.map((name, i) => make("span", {}, keyLine(i > 0), name)));
+    const fields = spec.fields.map((name, i) => make("span", {}, keyLine("currentColor", i > 0), name));
+    const members = spec.members.map(({ name, colour }) => make("span", {}, keyLine(colour, false), name));
+    const key = make("p", { className: "key" }, ...fields, ...members);
     this.card = make("div", { className: "card chart" }, make("h3", { textContent: spec.title }), key, this.svg, this.readout);
     this.svg.addEventListener("pointermove", (event) => this.point(event.offsetX));
     this.svg.addEventListener("pointerdown", (event) => this.point(event.offsetX));
@@ -87,7 +89,8 @@ class Chart {
       this.svg.append(draw("text", { x: SIDE.left - 8, y: y + 4, "text-anchor": "end" }, short(value)));
     }
     for (const step of ticks(this.steps[0] ?? 0, this.steps.at(-1) ?? 1, this.width / 110).filter(Number.isInteger)) {
-      this.svg.append(draw("text", { x: this.x(step), y: HEIGHT - 8, "text-anchor": "middle" }, short(step)));
+      const x = Math.min(this.x(step), this.width - 14);
+      this.svg.append(draw("text", { x, y: HEIGHT - 8, "text-anchor": "middle" }, short(step)));
     }
   }
 
@@ -95,6 +98,12 @@ class Chart {
     const look = { stroke: colour, "stroke-width": bold ? 2.2 : 1.2, opacity: bold ? 1 : 0.55, "stroke-dasharray": dashed ? "6 4" : "none" };
     if (points.length === 1) target.append(draw("circle", { cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: 3, fill: colour }));
     else target.append(draw("path", { d: points.map(([s, v], i) => `${i ? "L" : "M"}${this.x(s).toFixed(1)} ${this.y(v).toFixed(1)}`).join(""), ...look }));
+  }
+
+  valueAt({ member, points }, step) {
+    const point = points.find(([each]) => each === step);
+    const value = point ? short(point[1]) : "–";
+    return this.spec.members.length ? `${value} (${member})` : value;
   }
 
   point(x) {
@@ -116,14 +125,16 @@ class Chart {
     this.rule.setAttribute("x1", this.x(step));
     this.rule.setAttribute("x2", this.x(step));
     this.rule.setAttribute("visibility", "visible");
-    const found = this.spec.series.map(({ name, points }) => [name, points.find(([each]) => each === step)]);
-    const words = found.filter(([, point]) => point).map(([name, point]) => `${name} ${short(point[1])}`);
+    const words = this.spec.fields.map((field) => {
+      const values = this.spec.series.filter((each) => each.field === field).map((each) => this.valueAt(each, step));
+      return `${field} ${values.join(", ")}`;
+    });
     this.readout.textContent = `step ${step.toLocaleString("en")}: ${words.join(" · ")}`;
   }
 }
 
-function keyLine(dashed) {
+function keyLine(colour, dashed) {
   const svg = draw("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" });
-  svg.append(draw("path", { d: "M0 5H26", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dashed ? "6 4" : "none" }));
+  svg.append(draw("path", { d: "M0 5H26", stroke: colour, "stroke-width": 2, "stroke-dasharray": dashed ? "6 4" : "none" }));
   return svg;
 }

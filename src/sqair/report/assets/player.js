@@ -178,7 +178,7 @@ function writeWords() {
   const entries = [["model", head.model], ["frames", head.frames], ["identities", lives.size], ["size", `${head.size[1]} × ${head.size[0]}`]];
   const known = new Set(["model", "frames", "identities", "size", "title"]);
   for (const [name, value] of Object.entries(head.summary)) {
-    if (isShort(value) && !known.has(name)) entries.push([name.replaceAll("_", " "), readable(value)]);
+    if (isShort(value) && !known.has(name) && value !== head.title) entries.push([name.replaceAll("_", " "), readable(value)]);
   }
   element("facts").replaceChildren(...entries.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
   element("footer").textContent = `Made by sqair ${head.version}. Nothing on this page leaves this machine.`;
