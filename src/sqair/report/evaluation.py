@@ -21,9 +21,9 @@ MEANINGS = {
     "mota": "multiple object tracking accuracy",
     "idf1": "share of boxes with the right identity (F1)",
     "hota": "higher order tracking accuracy",
-    "id_switches": "changes of identity per 1,000 frames",
+    "id_switches": "how often an object is given another identity, over all sequences",
     "presence_ece": "calibration error of presence; 0 is best",
-    "box_coverage": "share of true boxes inside the predicted spread",
+    "box_coverage": "share of true boxes within the spread of the posterior; .9 where it is right",
     "ess": "effective number of particles",
 }
 """The numbers of `sqair evaluate`, in its order."""
