@@ -32,7 +32,7 @@ FASTEST = 240
 def zoom_of(size: tuple[int, int]) -> float:
     """Pixels of the overlay for one of the clip: a whole number from 1 on, or less than one."""
     longest = max(size)
-    return WIDEST / longest if longest > WIDEST else max(1, ENLARGED // longest)
+    return WIDEST / longest if longest > WIDEST else float(max(1, ENLARGED // longest))
 
 
 class Overlay:

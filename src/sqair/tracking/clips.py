@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float32, Int, UInt8
+from jaxtyping import Float32, Int, Int64, UInt8
 from numpy import ndarray
 
 from sqair.config import UserError
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     """The frame that the model saw."""
     slots: Int[ndarray, " n"]
     """Places of the objects in `found`."""
-    ids: Int[ndarray, " n"]
+    ids: Int64[ndarray, " n"]
     box: Float32[ndarray, "n 4"]
     """NaN where out of sight."""
     where: Float32[ndarray, "n 4"]
@@ -106,7 +106,7 @@ class Watch:
             for column in (found.objects.identity, found.presence, found.spread, found.box, found.where_box)
         )
         box, where = self.fit.clipped(self.fit.to_source(box)), self.fit.to_source(where)
-        return Seen(number, shown, fitted, slots, ids, box, where, presence, spread / self.fit.scale, found)
+        return Seen(number, shown, fitted, slots, ids.astype(np.int64), box, where, presence, spread / self.fit.scale, found)
 
 
 def track(

@@ -93,7 +93,9 @@ def first_memory(model: SequenceModel, settings: Settings) -> Memory:
     doubted, none = slots.astype(int), jnp.zeros(count)
     record = Record(state.objects, doubted, slots, slots, none, none.astype(int))
     history = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], length, 1), record)
-    return Memory(state, doubted, even, even, history)
+    memory = Memory(state, doubted, even, even, history)
+    # Numbers given in Python are weakly typed; those of later frames are not, and would make jax compile anew.
+    return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), memory)
 
 
 def follow(

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from sqair.config import UserError
 from sqair.model import SequenceModel
-from sqair.tracking.filter import Found, Memory, Settings, first_memory, follow, remaining
+from sqair.tracking.filter import Found, Settings, first_memory, follow, remaining
 
 BLOCK = 32
 """Frames that go through the compiled program at once."""
@@ -62,7 +62,8 @@ class Tracker:
             part = frames[start : start + self.block]
             padded = np.zeros((self.block, *part.shape[1:]), np.uint8)
             padded[: len(part)] = part
-            self._memory, told = _follow(self.model, self.settings, self.key, self._memory, padded, np.array(len(part)))
+            inputs = jnp.asarray(padded), jnp.array(len(part))
+            self._memory, told = _follow(self.model, self.settings, self.key, self._memory, *inputs)
             waiting = max(0, self.settings.lag - self.seen)  # entries about frames before the first
             found += _frames(told)[waiting : len(part)]
             self.seen += len(part)
@@ -88,16 +89,8 @@ class Tracker:
         yield from self.finish()
 
 
-@eqx.filter_jit
-def _begin(model: SequenceModel, settings: Settings) -> Memory:
-    return first_memory(model, settings)
-
-
-@eqx.filter_jit
-def _follow(
-    model: SequenceModel, settings: Settings, key: PRNGKeyArray, memory: Memory, frames: ndarray, count: ndarray
-) -> tuple[Memory, Found]:
-    return follow(model, settings, key, memory, jnp.asarray(frames), jnp.asarray(count))
+_begin = eqx.filter_jit(first_memory)
+_follow = eqx.filter_jit(follow)
 
 
 def _frames(found: Found) -> list[Found]:
@@ -110,7 +103,7 @@ def _frames(found: Found) -> list[Found]:
 def track_batch(
     model: SequenceModel,
     key: PRNGKeyArray,
-    frames: UInt8[Array, "B T Y X C"],
+    frames: UInt8[Array | ndarray, "B T Y X C"],
     *,
     particles: int = 1,
     lag: int | None = None,
@@ -132,4 +125,4 @@ def track_batch(
         late = remaining(model, settings, memory)
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b])[lag:], found, late)
 
-    return jax.vmap(one)(jnp.arange(len(frames)), frames)
+    return jax.vmap(one)(jnp.arange(len(frames)), jnp.asarray(frames))
