@@ -89,7 +89,6 @@ def say_clip(job: Job, clip: Clip, watch: Watch) -> None:
 def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) -> dict[str, Any]:
     """Write all that grows with the clip, and the page; returns the summary."""
     command, impression, progress = job.command, Impression(), Progress(clip, job.command.common.quiet)
-    left, top, width, height = watch.fit.content
     with (
         TrackFiles([part / name for name in TRACKS], size=clip.size, rate=clip.rate, source=clip.name) as files,
         Latents(part / LATENTS, job.model.config.what_size) as latents,
@@ -101,7 +100,7 @@ def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) -> 
             rate=clip.rate,
             size=clip.size,
             model=command.model,
-            content=(left, top, width, height),
+            content=[float(side) for side in watch.fit.content],
             video=Video(OVERLAY, zoom=overlay.zoom),
         ) as page,
     ):

@@ -1,0 +1,200 @@
+"""``sqair track``: files, truth, exports; many clips, bad ones among them; streams that are stopped; odd names."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sqair.commands.track import folder_name
+from sqair.tracks import Tracks
+
+FILES = {"tracks.txt", "tracks.csv", "tracks.json", "overlay.mp4", "latents.npz", "summary.json", "index.html"}
+
+
+@pytest.fixture
+def clip(here: Path) -> Path:
+    """Five grey frames of the size that the model `tiny` takes."""
+    np.save(here / "clip.npy", np.random.default_rng(0).integers(0, 120, (5, 16, 16), np.uint8))
+    return here / "clip.npy"
+
+
+def test_all_files_of_a_clip(sqair, models: Path, clip: Path, here: Path) -> None:
+    done = sqair("track", clip, "--model", models / "tiny", "--export", "coco", "yolo")
+    assert done.code == 0, done.err
+    folder = here / "runs" / "track" / "clip"
+    assert {path.name for path in folder.iterdir()} == {*FILES, "coco.json", "yolo"}
+    assert [path.name for path in folder.parent.iterdir()] == ["clip"]
+    first, *_, last = done.err.splitlines()
+    assert first.startswith("tracking ")
+    assert "compiling, about" in last
+    assert done.out.splitlines()[-1] == "Results saved to runs/track/clip"
+    summary = json.loads((folder / "summary.json").read_text())
+    tracks = Tracks.read(folder / "tracks.json")
+    assert (summary["frames"], tracks.frames, tracks.size) == (5, 5, (16, 16))
+    assert tracks == Tracks.read(folder / "tracks.csv", frames=5, size=(16, 16), rate=10.0, source="clip.npy")
+    with np.load(folder / "latents.npz", allow_pickle=False) as latents:
+        np.testing.assert_array_equal(latents["frame"], tracks.frame)
+        np.testing.assert_array_equal(latents["id"], tracks.id)
+        assert latents["what"].shape == (len(tracks), 4)
+        assert latents["where"].shape == (len(tracks), 4)
+
+
+def test_truth_gives_metrics(sqair, models: Path, clip: Path, here: Path) -> None:
+    assert sqair("track", clip, "--model", models / "tiny", "--out", "first").code == 0
+    if not (here / "first" / "tracks.txt").read_text():
+        pytest.fail("the model must find something")
+    done = sqair("track", clip, "--model", models / "tiny", "--gt", "first/tracks.txt", "--out", "second")
+    assert done.code == 0, done.err
+    assert "hota 1.000, mota 1.000, idf1 1.000, id_switches 0, counting" in done.out
+    metrics = json.loads((here / "second" / "summary.json").read_text())["metrics"]
+    assert metrics["mota"] == 1.0
+
+
+def test_a_filter_tells_uncertainty(sqair, models: Path, clip: Path, here: Path) -> None:
+    done = sqair("track", clip, "--model", models / "tiny", "--particles", "3", "--lag", "2", "--out", "out")
+    assert done.code == 0, done.err
+    tracks = Tracks.read(here / "out" / "tracks.json")
+    assert len(tracks)
+    assert np.isfinite(tracks.presence).all()
+    assert np.isfinite(tracks.spread).all()
+
+
+def test_one_bad_clip_does_not_stop_the_rest(sqair, models: Path, clip: Path, here: Path) -> None:
+    np.save(here / "light.npy", np.full((3, 32, 24), 250, np.uint8))
+    (here / "bad.mp4").write_text("no video")
+    done = sqair("track", "bad.mp4", clip, "light.npy", "--model", models / "tiny", "--out", "out")
+    assert done.code == 1
+    assert {path.name for path in (here / "out").iterdir()} == {"clip", "light"}
+    assert all({path.name for path in folder.iterdir()} == FILES for folder in (here / "out").iterdir())
+    table = done.out.splitlines()
+    assert [line.split()[:2] for line in table[:3]] == [["clip", "frames"], ["clip", "5"], ["light", "3"]]
+    assert done.err.splitlines()[-1] == "sqair track: 1 of 3 clips failed: bad.mp4"
+    assert "light.npy: frames of 24x32 are scaled to 12x16, set on black in 16x16, inverted" in done.err
+
+
+def test_what_is_refused_leaves_nothing(refused, models: Path, clip: Path, here: Path) -> None:
+    tiny = ("--model", models / "tiny")
+    (here / "empty.mp4").touch()
+    (here / "text.mp4").write_text("text")
+    np.save(here / "hole.npy", np.full((2, 16, 16), np.nan))
+    np.save(here / "flat.npy", np.zeros((16, 16), np.uint8))
+    np.save(here / "none.npy", np.zeros((0, 16, 16), np.uint8))
+    (here / "bad.txt").write_text("1,2,x\n")
+    (here / "taken").mkdir()
+    (here / "taken" / "mine.txt").write_text("mine")
+    (here / "file").write_text("a file")
+    assert "does not exist" in refused(1, "track", "missing.mp4", *tiny)
+    assert "is empty" in refused(1, "track", "empty.mp4", *tiny)
+    assert "cannot open" in refused(1, "track", "text.mp4", *tiny)
+    assert "not finite" in refused(1, "track", "hole.npy", *tiny)
+    assert "it must be" in refused(1, "track", "flat.npy", *tiny)
+    assert "no frames" in refused(1, "track", "none.npy", *tiny)
+    assert "no model 'nobody'" in refused(1, "track", clip, "--model", "nobody")
+    assert "line 1" in refused(1, "track", clip, *tiny, "--gt", "bad.txt")
+    assert "need as many files" in refused(2, "track", clip, *tiny, "--gt", "bad.txt", "bad.txt")
+    assert "not empty" in refused(2, "track", clip, *tiny, "--out", "taken")
+    assert "is a file" in refused(2, "track", clip, *tiny, "--out", "file")
+    assert "cannot write" in refused(1, "track", clip, *tiny, "--out", "file/below")
+    assert "at least 1" in refused(1, "track", clip, *tiny, "--particles", "0")
+    assert "positive" in refused(1, "track", clip, *tiny, "--rate", "nan")
+
+
+def test_a_full_disk_leaves_nothing(refused, models: Path, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up when the third frame is written."""
+
+    def write(self, number: int, *rest) -> None:
+        if number == 2:
+            raise OSError(28, "No space left on device", "latents.npz")
+
+    monkeypatch.setattr("sqair.tracking.latents.Latents.add", write)
+    assert "No space left on device" in refused(1, "track", clip, "--model", models / "tiny")
+
+
+def test_overwriting_touches_only_results(sqair, models: Path, clip: Path, here: Path) -> None:
+    (here / "out").mkdir()
+    (here / "out" / "mine.txt").write_text("mine")
+    (here / "out" / "coco.json").write_text("of an earlier run")
+    done = sqair("track", clip, "--model", models / "tiny", "--out", "out", "--overwrite", "--quiet")
+    assert done.code == 0, done.err
+    assert done.err == ""
+    assert {path.name for path in (here / "out").iterdir()} == {*FILES, "mine.txt"}
+
+
+def test_names_with_anything_in_them(sqair, models: Path, here: Path) -> None:
+    name = "a 'b' \"c\" <script>alert(1)</script> ü.npy".replace("/", "")
+    np.save(here / name, np.zeros((2, 16, 16), np.uint8))
+    done = sqair("track", name, "--model", models / "tiny")
+    assert done.code == 0, done.err
+    (folder,) = (here / "runs" / "track").iterdir()
+    assert not set("'\"<>() /") & set(folder.name)
+    assert "<script>alert" not in (folder / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("a/b.mp4", "b"), ("a/b/", "b"), ("f-*.png", "f"), ("rtsp://h/cam?x=1", "cam"), ("...", "clip"), ("ü.mp4", "ü")],
+)
+def test_folder_names(source: str, name: str) -> None:
+    assert folder_name(source) == name
+
+
+def test_a_stream_is_stopped_and_saved(models: Path, here: Path) -> None:
+    """Frames come for as long as one likes; SIGTERM ends it with all files written, and exit code 143."""
+    os.mkfifo(here / "camera")
+    program = [sys.executable, "-m", "sqair", "track", "camera", "--model", str(models / "tiny"), "--out", "out"]
+    process = subprocess.Popen(program, cwd=here, stderr=subprocess.PIPE, text=True)
+    ended = threading.Event()
+
+    def film() -> None:
+        """Raw frames without end: y4m, which needs no encoder."""
+        with contextlib.suppress(BrokenPipeError), open(here / "camera", "wb") as file:
+            file.write(b"YUV4MPEG2 W16 H16 F25:1 Ip A1:1 C420jpeg\n")
+            while not ended.is_set():
+                file.write(b"FRAME\n" + bytes(range(128)) * 3)
+                file.flush()
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=film)
+    thread.start()
+    try:
+        assert process.stderr is not None
+        said = ""
+        while "compiling" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        process.send_signal(signal.SIGTERM)
+        said += process.stderr.read()
+        assert process.wait(120) == 143, said
+    finally:
+        ended.set()
+        thread.join()
+        process.kill()
+        if process.stderr is not None:
+            process.stderr.close()
+    assert "what was tracked is saved" in said
+    assert {path.name for path in (here / "out").iterdir()} == FILES
+    assert Tracks.read(here / "out" / "tracks.json").frames >= 1
+
+
+def test_the_first_line_comes_before_jax(here: Path) -> None:
+    program = """
+import sys
+from sqair.commands.common import Common
+def say(self, message):
+    print("jax" in sys.modules, message)
+    raise SystemExit
+Common.say = say
+from sqair.cli import main
+main(["track", "clip.mp4"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=here, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False tracking clip.mp4")
