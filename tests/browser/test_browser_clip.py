@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import pixels, until
+from conftest import SIZE, make_clip, picture, pixels, until
 from playwright.sync_api import Page, expect
 
 from sqair.figures import COLOURS
+from sqair.report import PageWriter
 
 PHONE = {"width": 375, "height": 740}
 
@@ -194,6 +195,18 @@ def test_timeline_zooms(visit: Any, clip: Path) -> None:
         assert page.evaluate("[timeline.start, timeline.end]") == [0, 40]
 
 
+def test_facts_and_remarks(visit: Any, tmp_path: Path) -> None:
+    facts = {"objects_per_frame": 1.5, "metrics": {"mota": 0.97}, "remarks": ["the clip is <dark>"]}
+    with visit(make_clip(tmp_path / "remarked", **facts)) as page:
+        expect(page.locator("#remarks")).to_have_text("the clip is <dark>")
+        expect(page.locator("header")).to_contain_text("objects per frame1.5")
+        page.get_by_text("All facts").click()
+        expect(page.locator("#all-facts")).to_contain_text("metrics mota0.97")
+        assert Axe().run(page).violations_count == 0
+    with visit(make_clip(tmp_path / "plain")) as page:
+        expect(page.locator("#remarks")).not_to_be_visible()
+
+
 def test_tracks_as_a_table(visit: Any, clip: Path) -> None:
     with visit(clip) as page:
         page.get_by_text("Tracks as a table").click()
@@ -257,6 +270,23 @@ def test_reduced_motion(visit: Any, clip: Path) -> None:
     with visit(clip, reduced_motion="reduce") as page:
         assert not page.locator("#loop").is_checked()
         assert page.evaluate("getComputedStyle(document.querySelector('button')).transitionDuration") == "0s"
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_hardly_a_clip(visit: Any, tmp_path: Path, count: int) -> None:
+    with PageWriter(tmp_path, title="short", kind="track", rate=10, size=SIZE, model="m") as writer:
+        for _ in range(count):
+            writer.add(picture(0, []), picture(0, []), [])
+        writer.close({})
+    with visit(tmp_path) as page:
+        expect(page.locator("h1")).to_have_text("short")
+        page.keyboard.press("End")
+        page.keyboard.press("n")
+        page.keyboard.press(" ")
+        page.wait_for_timeout(200)
+        page.keyboard.press(" ")
+        expect(page.locator("#clock")).to_have_text("1 / 1" if count else "")
+        assert page.locator("[data-show=uncertainty]").is_disabled(), "nothing is known of it"
 
 
 def test_futures_side_by_side(visit: Any, futures: Path) -> None:

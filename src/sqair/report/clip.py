@@ -58,9 +58,9 @@ class Video:
     """A video beside the page, and where the source's frame is in its pictures."""
 
     name: str = "overlay.mp4"
-    left: float = 0.0
-    top: float = 0.0
-    zoom: float = 1.0
+    left: float | int = 0.0
+    top: float | int = 0.0
+    zoom: float | int = 1.0
     """Pixels of the video for one of the source."""
 
 
@@ -87,7 +87,7 @@ class PageWriter:
         panels: Sequence[str] = ("clip", "reconstruction"),
         groups: Sequence[int] | None = None,
         observed: int | None = None,
-        content: Sequence[float] | None = None,
+        content: Sequence[float | int] | None = None,
         video: Video | None = None,
         limit: int = LIMIT,
     ) -> None:

@@ -23,7 +23,7 @@ MEANINGS = {
     "hota": "higher order tracking accuracy",
     "id_switches": "how often an object is given another identity, over all sequences",
     "presence_ece": "calibration error of presence; 0 is best",
-    "box_coverage": "share of true boxes within the spread of the posterior; .9 where it is right",
+    "box_coverage": "share of coordinates of true centres inside the posterior's 90% interval; .9 where it is right",
     "ess": "effective number of particles",
 }
 """The numbers of `sqair evaluate`, in its order."""

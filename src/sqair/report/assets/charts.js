@@ -88,6 +88,7 @@ class Chart {
       this.svg.append(draw("line", { class: "grid", x1: SIDE.left, x2: this.width - SIDE.right, y1: y, y2: y }));
       this.svg.append(draw("text", { x: SIDE.left - 8, y: y + 4, "text-anchor": "end" }, short(value)));
     }
+    this.svg.append(draw("text", { x: SIDE.left - 8, y: HEIGHT - 8, "text-anchor": "end" }, "step"));
     for (const step of ticks(this.steps[0] ?? 0, this.steps.at(-1) ?? 1, this.width / 110).filter(Number.isInteger)) {
       const x = Math.min(this.x(step), this.width - 14);
       this.svg.append(draw("text", { x, y: HEIGHT - 8, "text-anchor": "middle" }, short(step)));

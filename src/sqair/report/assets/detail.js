@@ -84,7 +84,7 @@ function drawFacts(row) {
   const { life } = story;
   const status = !row ? "not alive in this frame" : row.box ? "in sight" : "alive, out of sight";
   const entries = [["life", `frames ${life.first + 1}–${life.last + 1}`], ["now", status]];
-  if (row) entries.push(["presence", `${digits(row.presence * 100, 0)}%`]);
+  if (row && Number.isFinite(row.presence)) entries.push(["presence", `${digits(row.presence * 100, 0)}%`]);
   if (row && row.box) {
     entries.push(["centre", centre(row).map((v) => digits(v)).join(", ")]);
     entries.push(["size", `${digits(row.box[2])} × ${digits(row.box[3])}`]);

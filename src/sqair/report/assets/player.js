@@ -12,6 +12,7 @@ function redraw() {
 }
 
 async function show(frame, { seek = true } = {}) {
+  if (!head.frames) return;
   const mine = ++shown;
   state.frame = Math.min(Math.max(0, frame), Math.max(0, last));
   element("scrub").value = state.frame;
@@ -99,9 +100,9 @@ async function tick(time) {
   const frame = ended ? 0 : wanted;
   if (frame === state.frame) return;
   busy = true;
-  const loaded = performance.now();
+  const asked = performance.now();
   await show(frame, { seek: false });
-  const delay = performance.now() - loaded;
+  const delay = performance.now() - asked;
   if (delay > 250) begun.time += delay; // a part came late: go on from here rather than jump
   busy = false;
   if (hasPictures && frame + 1 < head.frames) prepare(Math.min(last, frame + 16)).catch(() => {});
@@ -170,20 +171,36 @@ function readable(value) {
   return String(value);
 }
 
-const isShort = (value) => value !== null && (typeof value !== "object" || (Array.isArray(value) && value.length <= 6 && value.every((each) => typeof each !== "object")));
+// The summary's facts as pairs, tables in it with dots; what is long or said elsewhere is left out.
+function factsOf(table, prefix = "") {
+  return Object.entries(table).flatMap(([name, value]) => {
+    if (value === null || value === head.title || name === "remarks") return [];
+    if (typeof value === "object" && !Array.isArray(value)) return factsOf(value, `${prefix}${name} `);
+    if (Array.isArray(value) && (value.length > 8 || value.some((each) => typeof each === "object"))) return [];
+    return [[`${prefix}${name}`.replaceAll("_", " "), readable(value)]];
+  });
+}
+
+const IN_HEADER = 6;
+function writeFacts() {
+  const first = [["model", head.model], ["frames", head.frames], ["identities", lives.size], ["size", `${head.size[1]} × ${head.size[0]}`]];
+  const known = new Set(first.map(([name]) => name));
+  const facts = [...first, ...factsOf(head.summary).filter(([name]) => !known.has(name))];
+  const pair = ([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }));
+  element("facts").replaceChildren(...facts.slice(0, IN_HEADER).map(pair));
+  element("all-facts").replaceChildren(...facts.map(pair));
+  const remarks = Array.isArray(head.summary.remarks) ? head.summary.remarks : [];
+  element("remarks").hidden = !remarks.length;
+  element("remarks").replaceChildren(...remarks.map((text) => make("li", { textContent: text })));
+}
 
 function writeWords() {
   element("kind").textContent = `sqair ${head.kind}`;
   element("title").textContent = head.title;
-  const entries = [["model", head.model], ["frames", head.frames], ["identities", lives.size], ["size", `${head.size[1]} × ${head.size[0]}`]];
-  const known = new Set(["model", "frames", "identities", "size", "title"]);
-  for (const [name, value] of Object.entries(head.summary)) {
-    if (isShort(value) && !known.has(name) && value !== head.title) entries.push([name.replaceAll("_", " "), readable(value)]);
-  }
-  element("facts").replaceChildren(...entries.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
   element("footer").textContent = `Made by sqair ${head.version}. Nothing on this page leaves this machine.`;
   element("scale-low").textContent = `−${head.whatRange}`;
   element("scale-high").textContent = `+${head.whatRange}`;
+  writeFacts();
 }
 
 const MOST_IN_TABLE = 500;
@@ -210,7 +227,7 @@ function listen() {
   element("speed").addEventListener("change", setSpeed);
   element("help-button").addEventListener("click", () => element("help").showModal());
   document.addEventListener("keydown", onKey);
-  document.querySelector("details.table").addEventListener("toggle", writeTable, { once: true });
+  element("table").parentElement.addEventListener("toggle", writeTable, { once: true });
   for (const box of document.querySelectorAll("[data-show]")) {
     state.show[box.dataset.show] = box.checked;
     box.addEventListener("change", () => { state.show[box.dataset.show] = box.checked; redraw(); });
@@ -223,20 +240,23 @@ function listen() {
   });
 }
 
+function forbid(name, why) {
+  const box = document.querySelector(`[data-show="${name}"]`);
+  box.disabled = true;
+  box.parentElement.title = why;
+}
+
 function start() {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   element("loop").checked = !calm && head.frames / head.rate < 20;
   element("scrub").max = Math.max(0, last);
-  for (const name of film ? ["boxes", "ids", "trails"] : []) {
-    const box = document.querySelector(`[data-show="${name}"]`);
-    box.disabled = true;
-    box.parentElement.title = "part of the video";
-  }
+  for (const name of film ? ["boxes", "ids", "trails"] : []) forbid(name, "part of the video");
+  if (!head.hasSpread) forbid("uncertainty", "known when several particles were used");
   writeWords();
   listRows();
   listen();
   drawTimeline();
-  if (head.frames) show(0);
+  show(0);
 }
 
 start();

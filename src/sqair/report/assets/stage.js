@@ -179,10 +179,11 @@ function drawBox(context, row, at) {
 }
 
 function drawLabel(context, row, at) {
-  const certain = state.show.uncertainty ? `${row.id} · ${Math.round(row.presence * 100)}%` : `${row.id}`;
+  const told = state.show.uncertainty && Number.isFinite(row.presence);
+  const label = told ? `${row.id} · ${Math.round(row.presence * 100)}%` : `${row.id}`;
   context.font = "600 12px system-ui, sans-serif";
   context.textBaseline = "middle";
-  const width = context.measureText(certain).width + 10;
+  const width = context.measureText(label).width + 10;
   const x = Math.min(Math.max(at.left + row.box[0] * at.zoom - 2, 0), at.width - width);
   const above = at.top + row.box[1] * at.zoom - 21;
   const y = above >= 0 ? above : Math.min(at.top + (row.box[1] + row.box[3]) * at.zoom + 4, at.height - 18);
@@ -191,7 +192,7 @@ function drawLabel(context, row, at) {
   context.roundRect(x, y, width, 17, 4);
   context.fill();
   context.fillStyle = textOn(colourOf(row.id));
-  context.fillText(certain, x + 5, y + 9);
+  context.fillText(label, x + 5, y + 9);
 }
 
 function textOn(colour) {
