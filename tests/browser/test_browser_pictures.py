@@ -26,7 +26,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clips = open_data(data, "test").fixed(20, SEED)
     chosen = np.asarray(clips.frames[int(np.asarray(clips.counts).sum(1).argmax())])
     np.save(folder / "digits.npy", chosen)
-    words = ["track", folder / "digits.npy", "--model", MODEL, "--out", folder / "run", "--quiet"]
+    words = ["track", folder / "digits.npy", "--model", MODEL, "--particles", "5", "--out", folder / "run", "--quiet"]
     assert main([str(word) for word in words]) == 0
     return folder / "run"
 
