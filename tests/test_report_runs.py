@@ -121,6 +121,33 @@ def test_every_number_of_the_contract_has_a_meaning() -> None:
         assert f'"{name}"' in source
 
 
+def test_a_training_writes_its_page_at_evaluations_and_at_its_end(tmp_path: Path) -> None:
+    from sqair.commands.watch import Page
+    from sqair.training.loop import Progress
+
+    def told(metrics: dict[str, Any] | None) -> Progress:
+        return Progress(10, None, metrics, [], tmp_path)  # type: ignore[arg-type]
+
+    page = Page()
+    page(told(None))
+    page.close()
+    assert list(tmp_path.iterdir()) == []
+    make_run(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    page(told({"step": 10}))
+    assert ["outcome", "going on"] in head_of(tmp_path / "index.html")["facts"]
+    (tmp_path / "run.json").write_text('{"outcome": "finished"}')
+    page.close()
+    assert ["outcome", "finished"] in head_of(tmp_path / "index.html")["facts"]
+
+
+def test_an_evaluation_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sqair.evaluation.evaluate.evaluate", lambda *_, **__: {"log_p": 7.25})
+    out = tmp_path / "results"
+    assert main(["evaluate", "sqair-strokes", "--digits", "strokes", "--out", str(out), "--json", "--quiet"]) == 0
+    assert "7.2500" in (out / "index.html").read_text()
+
+
 def test_report_makes_pages_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluation = tmp_path / "evaluation"
     evaluate_page(evaluation, {"model": "m", "log_p": 1.0})

@@ -216,11 +216,11 @@ def test_tracks_as_a_table(visit: Any, clip: Path) -> None:
 def test_the_live_region_speaks_at_rest_only(visit: Any, clip: Path) -> None:
     with visit(clip) as page:
         page.keyboard.press("ArrowRight")
-        expect(page.locator("#live")).to_have_text("Frame 2 of 40, 1 objects")
+        expect(page.locator("#live")).to_have_text("Frame 2 of 40, 1 object")
         page.locator("#speed").select_option("0.5")
         page.locator("body").press(" ")
         page.wait_for_timeout(900)
-        expect(page.locator("#live")).to_have_text("Frame 2 of 40, 1 objects")
+        expect(page.locator("#live")).to_have_text("Frame 2 of 40, 1 object")
         page.locator("body").press(" ")
 
 

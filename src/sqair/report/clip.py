@@ -31,7 +31,7 @@ LIMIT = 30_000_000
 PART = 256
 """Frames of a part."""
 TEMPLATE = "clip.html"
-SCRIPTS = ("store.js", "stage.js", "timeline.js", "detail.js", "player.js")
+SCRIPTS = ("common.js", "store.js", "stage.js", "timeline.js", "detail.js", "player.js")
 WHAT_RANGE = 4.0
 """Latents are shown between this and its negative, in steps of a byte."""
 

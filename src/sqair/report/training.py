@@ -56,7 +56,9 @@ def train_page(run_folder: str | Path) -> Path:
         "failures": pictures(by_name((folder / FAILURES).glob("*.png"))),
         "version": sqair.__version__,
     }
-    write_page(folder / PAGE, "train.html", ("charts.js", "train.js"), title=f"{name} · sqair train", head=head)
+    write_page(
+        folder / PAGE, "train.html", ("common.js", "charts.js", "train.js"), title=f"{name} · sqair train", head=head
+    )
     return folder / PAGE
 
 

@@ -12,25 +12,6 @@ function draw(tag, attributes = {}, text = "") {
   return made;
 }
 
-function make(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name in made) made[name] = value; else made.setAttribute(name, value);
-  }
-  made.append(...children);
-  return made;
-}
-
-// Round numbers.
-function ticks(low, high, most) {
-  const raw = Math.max(1e-12, (high - low) / Math.max(1, most));
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((each) => each * power >= raw * 0.999);
-  const values = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) values.push(i * step);
-  return values;
-}
-
 function short(value) {
   if (Math.abs(value) >= 1e4) return `${Number((value / 1000).toPrecision(4))}k`;
   return String(Number(value.toPrecision(4)));
@@ -43,12 +24,22 @@ class Chart {
     this.steps = [...new Set(spec.series.flatMap((each) => each.points.map(([step]) => step)))].sort((a, b) => a - b);
     this.at = null;
     this.svg = draw("svg", { role: "img", tabindex: "0" });
-    this.svg.setAttribute("aria-label", `${spec.title}: curves over ${this.steps.length} evaluations; arrow keys read values`);
+    this.svg.setAttribute(
+      "aria-label",
+      `${spec.title}: curves over ${this.steps.length} evaluations; arrow keys read values`,
+    );
     this.readout = make("output", { className: "readout" });
     const fields = spec.fields.map((name, i) => make("span", {}, keyLine("currentColor", i > 0), name));
     const members = spec.members.map(({ name, colour }) => make("span", {}, keyLine(colour, false), name));
     const key = make("p", { className: "key" }, ...fields, ...members);
-    this.card = make("div", { className: "card chart" }, make("h3", { textContent: spec.title }), key, this.svg, this.readout);
+    this.card = make(
+      "div",
+      { className: "card chart" },
+      make("h3", { textContent: spec.title }),
+      key,
+      this.svg,
+      this.readout,
+    );
     this.svg.addEventListener("pointermove", (event) => this.point(event.offsetX));
     this.svg.addEventListener("pointerdown", (event) => this.point(event.offsetX));
     this.svg.addEventListener("keydown", (event) => this.key(event));
@@ -65,6 +56,10 @@ class Chart {
     return SIDE.top + ((high - value) / (high - low)) * (HEIGHT - SIDE.top - SIDE.bottom);
   }
 
+  upright(step) {
+    return { x1: this.x(step), x2: this.x(step), y1: SIDE.top, y2: HEIGHT - SIDE.bottom };
+  }
+
   draw() {
     this.width = this.svg.clientWidth || 400;
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
@@ -72,11 +67,13 @@ class Chart {
     this.drawGrid();
     const clip = `clip-${this.spec.title.replace(/\W/g, "")}`;
     const room = draw("clipPath", { id: clip });
-    room.append(draw("rect", { x: SIDE.left, y: 0, width: Math.max(0, this.width - SIDE.left), height: HEIGHT - SIDE.bottom }));
+    room.append(
+      draw("rect", { x: SIDE.left, y: 0, width: Math.max(0, this.width - SIDE.left), height: HEIGHT - SIDE.bottom }),
+    );
     const lines = draw("g", { "clip-path": `url(#${clip})` });
-    for (const step of this.alarms) lines.append(draw("line", { class: "alarm", x1: this.x(step), x2: this.x(step), y1: SIDE.top, y2: HEIGHT - SIDE.bottom }));
+    for (const step of this.alarms) lines.append(draw("line", { class: "alarm", ...this.upright(step) }));
     for (const each of [...this.spec.series].sort((a, b) => a.bold - b.bold)) this.drawSeries(lines, each);
-    this.rule = draw("line", { class: "rule", y1: SIDE.top, y2: HEIGHT - SIDE.bottom, visibility: "hidden" });
+    this.rule = draw("line", { class: "rule", visibility: "hidden" });
     this.svg.append(room, lines, this.rule);
     if (this.at !== null) this.read(this.at);
   }
@@ -96,9 +93,20 @@ class Chart {
   }
 
   drawSeries(target, { points, colour, dashed, bold }) {
-    const look = { stroke: colour, "stroke-width": bold ? 2.2 : 1.2, opacity: bold ? 1 : 0.55, "stroke-dasharray": dashed ? "6 4" : "none" };
-    if (points.length === 1) target.append(draw("circle", { cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: 3, fill: colour }));
-    else target.append(draw("path", { d: points.map(([s, v], i) => `${i ? "L" : "M"}${this.x(s).toFixed(1)} ${this.y(v).toFixed(1)}`).join(""), ...look }));
+    const places = points.map(([step, value]) => `${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}`);
+    if (places.length === 1) {
+      const [x, y] = places[0].split(" ");
+      target.append(draw("circle", { cx: x, cy: y, r: 3, fill: colour }));
+    } else if (places.length) {
+      const width = bold ? 2.2 : 1.2;
+      const look = {
+        stroke: colour,
+        "stroke-width": width,
+        opacity: bold ? 1 : 0.55,
+        "stroke-dasharray": dashes(dashed),
+      };
+      target.append(draw("path", { d: `M${places.join("L")}`, ...look }));
+    }
   }
 
   valueAt({ member, points }, step) {
@@ -114,7 +122,12 @@ class Chart {
   }
 
   key(event) {
-    const moves = { ArrowLeft: (this.at ?? 0) - 1, ArrowRight: (this.at ?? -1) + 1, Home: 0, End: this.steps.length - 1 };
+    const moves = {
+      ArrowLeft: (this.at ?? 0) - 1,
+      ArrowRight: (this.at ?? -1) + 1,
+      Home: 0,
+      End: this.steps.length - 1,
+    };
     if (!(event.key in moves) || !this.steps.length) return;
     event.preventDefault();
     this.read(Math.min(Math.max(0, moves[event.key]), this.steps.length - 1));
@@ -123,9 +136,8 @@ class Chart {
   read(at) {
     this.at = at;
     const step = this.steps[at];
-    this.rule.setAttribute("x1", this.x(step));
-    this.rule.setAttribute("x2", this.x(step));
-    this.rule.setAttribute("visibility", "visible");
+    const shown = { ...this.upright(step), visibility: "visible" };
+    for (const [name, value] of Object.entries(shown)) this.rule.setAttribute(name, value);
     const words = this.spec.fields.map((field) => {
       const values = this.spec.series.filter((each) => each.field === field).map((each) => this.valueAt(each, step));
       return `${field} ${values.join(", ")}`;
@@ -134,8 +146,10 @@ class Chart {
   }
 }
 
+const dashes = (dashed) => (dashed ? "6 4" : "none");
+
 function keyLine(colour, dashed) {
   const svg = draw("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" });
-  svg.append(draw("path", { d: "M0 5H26", stroke: colour, "stroke-width": 2, "stroke-dasharray": dashed ? "6 4" : "none" }));
+  svg.append(draw("path", { d: "M0 5H26", stroke: colour, "stroke-width": 2, "stroke-dasharray": dashes(dashed) }));
   return svg;
 }

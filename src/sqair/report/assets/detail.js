@@ -11,7 +11,7 @@ function latentColour(byte, dark) {
   const value = byte / 127.5 - 1;
   const strength = Math.min(1, Math.abs(value) * 1.6);
   const middle = dark ? [38, 42, 50] : [245, 245, 242];
-  const end = value < 0 ? (dark ? [190, 132, 232] : [106, 44, 145]) : (dark ? [92, 204, 160] : [0, 104, 72]);
+  const end = value < 0 ? (dark ? [190, 132, 232] : [106, 44, 145]) : dark ? [92, 204, 160] : [0, 104, 72];
   return middle.map((from, i) => Math.round(from + (end[i] - from) * strength));
 }
 
@@ -58,7 +58,10 @@ function updateDetail() {
   element("detail-body").hidden = !chosen;
   element("detail-hint").hidden = chosen;
   element("detail-title").textContent = chosen ? nameOf(lives.get(state.selected)) : "No object chosen";
-  if (!chosen) { story = null; return; }
+  if (!chosen) {
+    story = null;
+    return;
+  }
   element("detail-title").style.setProperty("--mark", colourOf(lives.get(state.selected).id));
   element("detail-title").classList.toggle("marked", chosen);
   const [first, last] = spanOf(lives.get(state.selected));
@@ -74,23 +77,27 @@ function drawDetail() {
   drawPath(row);
 }
 
-function pairs(target, entries) {
-  target.replaceChildren(...entries.flatMap(([name, value]) => [make("dt", { textContent: name }), make("dd", { textContent: value })]));
-}
-
 const digits = (value, count = 1) => (Number.isFinite(value) ? value.toFixed(count) : "–");
 
 function drawFacts(row) {
   const { life } = story;
   const status = !row ? "not alive in this frame" : row.box ? "in sight" : "alive, out of sight";
-  const entries = [["life", `frames ${life.first + 1}–${life.last + 1}`], ["now", status]];
+  const entries = [
+    ["life", `frames ${life.first + 1}–${life.last + 1}`],
+    ["now", status],
+  ];
   if (row && Number.isFinite(row.presence)) entries.push(["presence", `${digits(row.presence * 100, 0)}%`]);
   if (row && row.box) {
-    entries.push(["centre", centre(row).map((v) => digits(v)).join(", ")]);
+    entries.push([
+      "centre",
+      centre(row)
+        .map((v) => digits(v))
+        .join(", "),
+    ]);
     entries.push(["size", `${digits(row.box[2])} × ${digits(row.box[3])}`]);
   }
   if (row && head.hasSpread) entries.push(["spread", `${digits(row.spread, 2)} px`]);
-  pairs(element("detail-facts"), entries);
+  element("detail-facts").replaceChildren(...entries.map(fact));
 }
 
 // Evenly over the life, the present one largest when there is one.
@@ -116,10 +123,15 @@ function drawGlimpses() {
     context.fillStyle = theme.line;
     context.fillRect(x, 0, each, tallness);
     if (row && row.part.glimpses) {
-      const { columns: across } = row.part;
-      context.drawImage(row.part.glimpses, (row.index % across) * wide, Math.floor(row.index / across) * high, wide, high, x, 0, each, tallness);
+      const left = (row.index % row.part.columns) * wide;
+      const top = Math.floor(row.index / row.part.columns) * high;
+      context.drawImage(row.part.glimpses, left, top, wide, high, x, 0, each, tallness);
     }
-    if (now) { context.strokeStyle = theme.accent; context.lineWidth = 2; context.strokeRect(x + 1, 1, each - 2, tallness - 2); }
+    if (now) {
+      context.strokeStyle = theme.accent;
+      context.lineWidth = 2;
+      context.strokeRect(x + 1, 1, each - 2, tallness - 2);
+    }
     context.fillStyle = now ? theme.ink : theme.soft;
     context.fillText(String(story.first + t + 1), x + each / 2, tallness + 12);
   }
@@ -139,7 +151,11 @@ function drawWhat() {
     const across = width / story.rows.length;
     context.strokeRect((state.frame - story.first) * across, 0, Math.max(across, 2), height);
   }
-  sharpen(element("scale"), 90, 8).drawImage(latentImage(90, 8, (x) => (x / 89) * 255), 0, 0);
+  sharpen(element("scale"), 90, 8).drawImage(
+    latentImage(90, 8, (x) => (x / 89) * 255),
+    0,
+    0,
+  );
 }
 
 // The path of the centre in the frame: pale in the past, dark later, a dot where it is now.

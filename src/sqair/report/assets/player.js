@@ -25,7 +25,8 @@ async function show(frame, { seek = true } = {}) {
   }
   if (mine !== shown) return;
   for (const panel of panels) panel.draw(state.frame);
-  if (follow()) drawTimeline(); else drawPlayhead();
+  if (follow()) drawTimeline();
+  else drawPlayhead();
   drawClock();
   updateDetail();
   if (!state.playing) announce();
@@ -44,7 +45,8 @@ function announce() {
   pending = setTimeout(() => {
     for (const panel of panels) panel.describe(state.frame);
     const chosen = state.selected ? `, ${nameOf(lives.get(state.selected))} chosen` : "";
-    say(`Frame ${state.frame + 1} of ${head.frames}, ${rowsAt(state.frame).length} objects${chosen}`);
+    const found = rowsAt(state.frame).length;
+    say(`Frame ${state.frame + 1} of ${head.frames}, ${found} ${found === 1 ? "object" : "objects"}${chosen}`);
   }, 600);
 }
 
@@ -75,7 +77,10 @@ function play() {
 function pause() {
   if (!state.playing) return;
   state.playing = false;
-  if (film) { film.video.pause(); film.seek(state.frame); }
+  if (film) {
+    film.video.pause();
+    film.seek(state.frame);
+  }
   updatePlay();
   announce();
 }
@@ -96,7 +101,11 @@ async function tick(time) {
     begun = { time, frame: 0 };
     if (film) film.video.play().catch(() => pause());
   }
-  if (ended && !element("loop").checked) { await show(last); pause(); return; }
+  if (ended && !element("loop").checked) {
+    await show(last);
+    pause();
+    return;
+  }
   const frame = ended ? 0 : wanted;
   if (frame === state.frame) return;
   busy = true;
@@ -139,7 +148,7 @@ function onKey(event) {
   const { target, key } = event;
   const onRange = target.id === "scrub";
   if (target.tagName === "SELECT") return;
-  if (key === " " && (target.tagName === "BUTTON" || target.type === "checkbox" || target.tagName === "SUMMARY")) return;
+  if (key === " " && (target.type === "checkbox" || ["BUTTON", "SUMMARY"].includes(target.tagName))) return;
   if (onRange && ["ArrowLeft", "ArrowRight", "Home", "End"].includes(key) && !event.shiftKey) return;
   const stride = event.shiftKey ? 10 : 1;
   const actions = {
@@ -183,12 +192,17 @@ function factsOf(table, prefix = "") {
 
 const IN_HEADER = 6;
 function writeFacts() {
-  const first = [["model", head.model], ["frames", head.frames], ["identities", lives.size], ["size", `${head.size[1]} × ${head.size[0]}`]];
+  const size = `${head.size[1]} × ${head.size[0]}`;
+  const first = [
+    ["model", head.model],
+    ["frames", head.frames],
+    ["identities", lives.size],
+    ["size", size],
+  ];
   const known = new Set(first.map(([name]) => name));
   const facts = [...first, ...factsOf(head.summary).filter(([name]) => !known.has(name))];
-  const pair = ([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }));
-  element("facts").replaceChildren(...facts.slice(0, IN_HEADER).map(pair));
-  element("all-facts").replaceChildren(...facts.map(pair));
+  element("facts").replaceChildren(...facts.slice(0, IN_HEADER).map(fact));
+  element("all-facts").replaceChildren(...facts.map(fact));
   const remarks = Array.isArray(head.summary.remarks) ? head.summary.remarks : [];
   element("remarks").hidden = !remarks.length;
   element("remarks").replaceChildren(...remarks.map((text) => make("li", { textContent: text })));
@@ -205,16 +219,15 @@ function writeWords() {
 
 const MOST_IN_TABLE = 500;
 function writeTable() {
+  const rows = head.lives.slice(0, MOST_IN_TABLE).map((life) => {
+    const hidden = life.out.map(([first, end]) => (first === end ? first + 1 : `${first + 1}–${end + 1}`)).join(", ");
+    return [nameOf(life), life.first + 1, life.last + 1, life.last - life.first + 1, hidden || "never"];
+  });
   const names = ["object", "first frame", "last frame", "frames", "out of sight"];
-  const body = make("tbody");
-  for (const life of head.lives.slice(0, MOST_IN_TABLE)) {
-    const hidden = life.out.map(([first, end]) => (first === end ? `${first + 1}` : `${first + 1}–${end + 1}`)).join(", ");
-    const cells = [nameOf(life), life.first + 1, life.last + 1, life.last - life.first + 1, hidden || "never"];
-    body.append(make("tr", {}, ...cells.map((text, i) => make(i ? "td" : "th", i ? { textContent: text } : { textContent: text, scope: "row" }))));
-  }
-  const row = make("tr", {}, ...names.map((name) => make("th", { textContent: name, scope: "col" })));
-  element("table").replaceChildren(make("table", {}, make("thead", {}, row), body));
-  if (lives.size > MOST_IN_TABLE) element("table").append(make("p", { textContent: `The first ${MOST_IN_TABLE} of ${lives.size}; all are in tracks.csv.` }));
+  element("table").replaceChildren(tableOf(names, rows));
+  if (lives.size <= MOST_IN_TABLE) return;
+  const rest = `The first ${MOST_IN_TABLE} of ${lives.size}; all are in tracks.csv.`;
+  element("table").append(make("p", { textContent: rest }));
 }
 
 // --- start
@@ -223,14 +236,20 @@ function listen() {
   element("play").addEventListener("click", () => (state.playing ? pause() : play()));
   element("back").addEventListener("click", () => step(-1));
   element("forward").addEventListener("click", () => step(1));
-  element("scrub").addEventListener("input", () => { pause(); show(Number(element("scrub").value)); });
+  element("scrub").addEventListener("input", () => {
+    pause();
+    show(Number(element("scrub").value));
+  });
   element("speed").addEventListener("change", setSpeed);
   element("help-button").addEventListener("click", () => element("help").showModal());
   document.addEventListener("keydown", onKey);
   element("table").parentElement.addEventListener("toggle", writeTable, { once: true });
   for (const box of document.querySelectorAll("[data-show]")) {
     state.show[box.dataset.show] = box.checked;
-    box.addEventListener("change", () => { state.show[box.dataset.show] = box.checked; redraw(); });
+    box.addEventListener("change", () => {
+      state.show[box.dataset.show] = box.checked;
+      redraw();
+    });
   }
   new ResizeObserver(() => redraw()).observe(element("player"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {

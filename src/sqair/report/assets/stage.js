@@ -19,22 +19,14 @@ function readTheme() {
 }
 readTheme();
 
-const element = (id) => document.getElementById(id);
-
-function make(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name in made) made[name] = value; else made.setAttribute(name, value);
-  }
-  made.append(...children);
-  return made;
-}
-
 // A canvas as sharp as the screen; returns its context with units of CSS pixels, and its size.
 function sharpen(canvas, width, height) {
   const ratio = Math.min(window.devicePixelRatio || 1, 3);
   const [w, h] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
-  if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  }
   const context = canvas.getContext("2d");
   context.setTransform(w / width, 0, 0, h / height, 0, 0);
   context.clearRect(0, 0, width, height);
@@ -132,8 +124,11 @@ class VideoPanel extends Panel {
     const zoom = this.video.videoWidth ? this.video.clientWidth / this.video.videoWidth : 0;
     const { left, top } = head.video;
     return {
-      left: left * zoom, top: top * zoom, zoom: head.video.zoom * zoom,
-      width: this.video.clientWidth, height: this.video.clientHeight,
+      left: left * zoom,
+      top: top * zoom,
+      zoom: head.video.zoom * zoom,
+      width: this.video.clientWidth,
+      height: this.video.clientHeight,
     };
   }
 
@@ -171,7 +166,8 @@ function drawRectangle(context, [left, top, width, height], row, at, line, dash)
 function drawBox(context, row, at) {
   const chosen = keyOf(row) === state.selected;
   const line = chosen ? 3.5 : 2;
-  const grown = [row.box[0] - 1 / at.zoom, row.box[1] - 1 / at.zoom, row.box[2] + 2 / at.zoom, row.box[3] + 2 / at.zoom];
+  const edge = 1 / at.zoom;
+  const grown = [row.box[0] - edge, row.box[1] - edge, row.box[2] + 2 * edge, row.box[3] + 2 * edge];
   context.lineWidth = line + 2;
   context.strokeStyle = chosen ? "rgba(255, 255, 255, 0.95)" : "rgba(0, 0, 0, 0.55)";
   context.strokeRect(at.left + grown[0] * at.zoom, at.top + grown[1] * at.zoom, grown[2] * at.zoom, grown[3] * at.zoom);

@@ -3,7 +3,6 @@
 // Embedded parts are elements of this page; the others are scripts beside it, since a page opened from disk may load
 // nothing else. Only the parts used last are kept.
 
-const head = JSON.parse(document.getElementById("head").textContent);
 const KEPT_PARTS = 12;
 
 function bytesOf(text) {
@@ -32,8 +31,15 @@ function fetchPart(name) {
   if (head.inOne) return Promise.resolve(JSON.parse(document.getElementById(name).textContent));
   return new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    waiting.set(name, (value) => { script.remove(); resolve(value); });
-    script.onerror = () => { waiting.delete(name); script.remove(); reject(new Error(`page/${name}.js is missing`)); };
+    waiting.set(name, (value) => {
+      script.remove();
+      resolve(value);
+    });
+    script.onerror = () => {
+      waiting.delete(name);
+      script.remove();
+      reject(new Error(`page/${name}.js is missing`));
+    };
     script.src = `page/${name}.js`;
     document.head.append(script);
   });
@@ -62,8 +68,14 @@ class Rows {
     const n = this.numbers.subarray(i * 10, i * 10 + 10);
     const box = Number.isNaN(n[0]) ? null : [n[0], n[1], n[2], n[3]];
     return {
-      id: this.ids[i], group: this.groups[i], box, where: [n[4], n[5], n[6], n[7]],
-      presence: n[8], spread: n[9], part: this, index: i,
+      id: this.ids[i],
+      group: this.groups[i],
+      box,
+      where: [n[4], n[5], n[6], n[7]],
+      presence: n[8],
+      spread: n[9],
+      part: this,
+      index: i,
     };
   }
 
@@ -86,7 +98,10 @@ class Cache {
 
   peek(index) {
     const found = this.ready.get(index);
-    if (found !== undefined) { this.ready.delete(index); this.ready.set(index, found); }
+    if (found !== undefined) {
+      this.ready.delete(index);
+      this.ready.set(index, found);
+    }
     return found;
   }
 
@@ -111,7 +126,9 @@ class Cache {
 
 const rowCache = new Cache("rows", (part, index) => new Rows(part, index).open());
 // Of each panel the sheets, each as its address until it is decoded.
-const frameCache = new Cache("frames", (part) => part.map((sheets) => sheets.map((address) => ({ address, image: null }))));
+const frameCache = new Cache("frames", (part) =>
+  part.map((sheets) => sheets.map((address) => ({ address, image: null }))),
+);
 
 const partOf = (frame) => Math.floor(frame / head.part);
 const hasPictures = head.video === null;

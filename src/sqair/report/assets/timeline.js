@@ -4,7 +4,8 @@
 
 const ROW = 30;
 const OVERVIEW = 3000; // frames; of a longer clip a part is shown at first
-const timeline = { start: 0, end: Math.max(1, head.frames > OVERVIEW ? OVERVIEW / 2 : head.frames), rows: [], active: 0 };
+const shownAtFirst = head.frames > OVERVIEW ? OVERVIEW / 2 : Math.max(1, head.frames);
+const timeline = { start: 0, end: shownAtFirst, rows: [], active: 0 };
 const mostObjects = Math.max(1, ...counts.map((each) => each.reduce((a, b) => Math.max(a, b), 0)));
 const bars = element("bars");
 const tall = element("tall");
@@ -58,17 +59,6 @@ function drawPlayhead() {
   playhead.style.transform = `translateX(${element("axis").offsetLeft + x}px)`;
 }
 
-// Round numbers, about one every 90 pixels.
-function ticks(low, high, most) {
-  const raw = Math.max(1e-12, (high - low) / Math.max(1, most));
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((each) => each * power >= raw);
-  const first = Math.ceil(low / step) * step;
-  const values = [];
-  for (let i = 0; first + i * step <= high + step * 1e-9; i++) values.push(first + i * step);
-  return values;
-}
-
 function drawAxis() {
   const canvas = element("axis");
   const width = laneWidth();
@@ -78,7 +68,9 @@ function drawAxis() {
   context.textAlign = "center";
   context.fillStyle = theme.soft;
   const named = ticks(timeline.start + 1, timeline.end, width / 90).filter(Number.isInteger);
-  for (const number of named) context.fillText(String(number), Math.max(10, Math.min(width - 16, xOf(number - 0.5))), 12);
+  for (const number of named) {
+    context.fillText(String(number), Math.max(10, Math.min(width - 16, xOf(number - 0.5))), 12);
+  }
   if (head.observed !== null) drawObserved(context, 22);
 }
 
@@ -137,7 +129,10 @@ function drawSteps(context, values, y, width) {
         low = Math.min(low, values[t]);
         high = Math.max(high, values[t]);
       }
-      if (low <= high) { context.lineTo(x, y(low)); context.lineTo(x, y(high)); }
+      if (low <= high) {
+        context.lineTo(x, y(low));
+        context.lineTo(x, y(high));
+      }
     }
   }
   context.stroke();
@@ -150,7 +145,8 @@ function drawBars() {
   for (let i = first; i < last; i++) wanted.set(keyOf(timeline.rows[i]), i);
   const present = new Map();
   for (const option of [...tall.children]) {
-    if (wanted.has(option.dataset.key)) present.set(option.dataset.key, option); else option.remove();
+    if (wanted.has(option.dataset.key)) present.set(option.dataset.key, option);
+    else option.remove();
   }
   for (const [key, i] of wanted) {
     const option = present.get(key) || makeBar(timeline.rows[i]);
@@ -168,7 +164,8 @@ function drawBars() {
 }
 
 function makeBar(life) {
-  const label = make("span", { className: "bar-name", textContent: groupCount > 1 ? `${groupName(life.group)} ${life.id}` : life.id });
+  const name = groupCount > 1 ? `${groupName(life.group)} ${life.id}` : life.id;
+  const label = make("span", { className: "bar-name", textContent: name });
   const option = make("div", { id: `bar-${keyOf(life)}`, role: "option", className: "bar" }, label, make("canvas"));
   option.dataset.key = keyOf(life);
   option.setAttribute("aria-label", describeLife(life));
@@ -187,7 +184,9 @@ function drawBar(canvas, life) {
   context.clip(outline);
   context.fillStyle = colourOf(life.id);
   context.fillRect(left, 0, Math.max(2, right - left), ROW);
-  for (const [first, last] of life.out) if (last >= timeline.start && first <= timeline.end) hatch(context, xOf(first), xOf(last + 1), width);
+  for (const [first, last] of life.out) {
+    if (last >= timeline.start && first <= timeline.end) hatch(context, xOf(first), xOf(last + 1), width);
+  }
   context.restore();
   context.lineWidth = chosen ? 2.5 : 1;
   context.strokeStyle = chosen ? theme.ink : theme["bar-edge"];
@@ -241,7 +240,8 @@ bars.addEventListener("keydown", (event) => {
   const page = Math.max(1, Math.floor(bars.clientHeight / ROW) - 1);
   const moves = { ArrowUp: -1, ArrowDown: 1, PageUp: -page, PageDown: page };
   if (event.key in moves) moveActive(timeline.active + moves[event.key]);
-  else if ((event.key === "Enter" || event.key === " ") && timeline.rows.length) chooseLife(timeline.rows[timeline.active]);
+  else if ((event.key === "Enter" || event.key === " ") && timeline.rows.length)
+    chooseLife(timeline.rows[timeline.active]);
   else return;
   event.preventDefault();
   event.stopPropagation();
@@ -251,8 +251,14 @@ bars.addEventListener("keydown", (event) => {
 for (const id of ["axis", "count"]) {
   const canvas = element(id);
   const seek = (event) => show(frameAtX(event.offsetX));
-  canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); pause(); seek(event); });
-  canvas.addEventListener("pointermove", (event) => { if (canvas.hasPointerCapture(event.pointerId)) seek(event); });
+  canvas.addEventListener("pointerdown", (event) => {
+    canvas.setPointerCapture(event.pointerId);
+    pause();
+    seek(event);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (canvas.hasPointerCapture(event.pointerId)) seek(event);
+  });
 }
 element("zoom-in").addEventListener("click", () => zoomTimeline(0.5));
 element("zoom-out").addEventListener("click", () => zoomTimeline(2));

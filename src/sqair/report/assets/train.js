@@ -1,21 +1,9 @@
 "use strict";
 // The page of a training.
 
-const head = JSON.parse(document.getElementById("head").textContent);
-const element = (id) => document.getElementById(id);
-
-function table(names, rows, target) {
-  const header = make("tr", {}, ...names.map((name) => make("th", { textContent: name, scope: "col" })));
-  const body = make("tbody");
-  for (const [name, value] of rows) {
-    const shown = typeof value === "number" ? short(value) : value;
-    body.append(make("tr", {}, make("th", { textContent: name, scope: "row" }), make("td", { textContent: shown })));
-  }
-  target.replaceChildren(make("table", {}, make("thead", {}, header), body));
-}
-
 function picture({ name, address }, words) {
-  return make("figure", {}, make("figcaption", { textContent: name }), make("img", { src: address, alt: `${words}, ${name}` }));
+  const image = make("img", { src: address, alt: `${words}, ${name}` });
+  return make("figure", {}, make("figcaption", { textContent: name }), image);
 }
 
 function showMoment() {
@@ -30,7 +18,7 @@ function showMoment() {
 
 function start() {
   element("title").textContent = head.title;
-  element("facts").append(...head.facts.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
+  element("facts").append(...head.facts.map(fact));
   const moments = head.alarms.map((alarm) => alarm.step).filter(Number.isFinite);
   element("curves").append(...head.charts.map((spec) => new Chart(spec, moments).card));
   element("alarms-card").hidden = !head.alarms.length;
@@ -44,8 +32,9 @@ function start() {
   }
   element("failures-card").hidden = !head.failures.length;
   element("failures").append(...head.failures.map((each) => picture(each, "A failure")));
-  table(["number", "value"], head.results, element("results"));
-  table(["setting", "value"], head.settings, element("settings"));
+  const results = head.results.map(([name, value]) => [name, short(value)]);
+  element("results").append(tableOf(["number", "value"], results));
+  element("settings").append(tableOf(["setting", "value"], head.settings));
   element("command").textContent = head.command;
   element("footer").textContent = `Made by sqair ${head.version}. Nothing on this page leaves this machine.`;
 }
