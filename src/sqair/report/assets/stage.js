@@ -83,7 +83,12 @@ class Panel {
     if (state.show.uncertainty) for (const row of rows) drawSpread(context, row, at);
     if (state.show.boxes) for (const row of rows) if (row.box) drawBox(context, row, at);
     if (state.show.ids) for (const row of rows) if (row.box) drawLabel(context, row, at);
-    if (head.observed !== null) this.badge.textContent = frame < head.observed ? "observed" : "predicted";
+    if (head.observed !== null) this.badge.textContent = this.statusAt(frame);
+  }
+
+  statusAt(frame) {
+    if (frame < head.observed) return "observed";
+    return this.spec.group < 0 ? "" : "predicted";
   }
 
   paint(context, frame, at) {

@@ -164,7 +164,7 @@ function drawBars() {
 }
 
 function makeBar(life) {
-  const name = groupCount > 1 ? `${groupName(life.group)} ${life.id}` : life.id;
+  const name = groupCount > 1 ? `${life.id} · ${groupName(life.group)}` : life.id;
   const label = make("span", { className: "bar-name", textContent: name });
   const option = make("div", { id: `bar-${keyOf(life)}`, role: "option", className: "bar" }, label, make("canvas"));
   option.dataset.key = keyOf(life);
