@@ -180,6 +180,8 @@ class TrainConfig:
     """Last part of training in which the learning rate falls to 0 along a cosine; 0 for never."""
     clip: float = 10.0
     """Largest gradient norm; 0 for no clipping."""
+    clip_frame: float = 0.0
+    """Largest norm of the gradient that a particle passes from a frame to the one before it; 0 for no clipping."""
     precision: Literal["float32", "tf32", "bf16"] = "tf32"
     """Factors of matrix products while training on a GPU: exact, or rounded to 10 or 7 bits, with exact sums."""
     first_length: int = 3

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from sqair.config import TrainConfig, UserError
 from sqair.distributions import Noise
 from sqair.image import as_frames
-from sqair.loops import scan
+from sqair.loops import limited, scan
 from sqair.model import Info, Restraint, SequenceModel, no_restraint
 from sqair.networks import MLP
 from sqair.objects import State
@@ -171,8 +171,11 @@ def run_batch(
     frames: Float[Array, "B T Y X C"],
     restraint: Restraint,
     length: Int[Array, ""],
+    limit: float | Float[Array, ""] = 0.0,
 ) -> Summary:
     """K inferences of each of B sequences, made for training: noise and Summary have axes (B, K, T).
+
+    A particle passes back to the frame before a gradient of at most the norm `limit`, 0 for no limit.
 
     Time is the outer loop, so that its gradient can be arranged (loops/). Frames from `length` on are encoded, but not
     inferred, and their numbers are zero: one compiled program serves a whole curriculum.
@@ -183,6 +186,7 @@ def run_batch(
 
     def step(parameters: SequenceModel, states: State, encodings: Array, now: tuple) -> tuple[State, Summary]:
         frames, noise, restraint = now
+        states = jax.vmap(jax.vmap(lambda state: limited(state, limit)))(states)
         of_particles = jax.vmap(eqx.combine(parameters, rest).step, in_axes=(0, None, None, 0, None))
         states, info = jax.vmap(of_particles, in_axes=(0, 0, 0, 0, None))(states, frames, encodings, noise, restraint)
         return states, summarise(info)
@@ -385,7 +389,7 @@ def batch_loss(
         values, diagnostics = of_batch(filter_keys, noise, frames)
         signals = jnp.zeros((count, config.particles))
     else:
-        summary = run_batch(model, noise, frames, restraint, length)
+        summary = run_batch(model, noise, frames, restraint, length, config.clip_frame / count)
         of_batch = jax.vmap(lambda summary, x: sequence_objective(summary, x, length, config, baseline, moments))
         values, (diagnostics, signals) = of_batch(summary, frames)
     return -values.mean(), (jax.tree.map(lambda leaf: leaf.mean(0), diagnostics), signals)

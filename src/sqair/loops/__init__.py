@@ -15,6 +15,7 @@ How it is done: the body is traced once and cut at its conditionals into parts (
 that lead to another part or iteration stay in the loop, sums and products that lead to parameters alone follow it.
 """
 
+from sqair.loops.limit import limited
 from sqair.loops.scan import scan
 
-__all__ = ["scan"]
+__all__ = ["limited", "scan"]
