@@ -128,7 +128,11 @@ def test_without_a_filter_nothing_is_said_of_uncertainty(model: SQAIR, frames: n
 def bright(model: SQAIR) -> SQAIR:
     """A model whose glimpses are all white, and whose objects never vanish by themselves."""
     last = model.image.decoder.mlp.layers[-1]  # type: ignore[union-attr]
-    white = eqx.tree_at(lambda layer: (layer.weight, layer.bias), last, (0 * last.weight, 0 * last.bias + 9.0))
+    white = eqx.tree_at(
+        lambda layer: (layer.weight, layer.bias),
+        last,
+        (jnp.zeros_like(last.weight), jnp.full_like(last.weight[:, 0], 9.0)),
+    )
     sure = jnp.full(1, 50.0)
     return eqx.tree_at(
         lambda m: (m.image.decoder.mlp.layers[-1], m.propagation.pres_head.layers[-1].bias), model, (white, sure)
@@ -182,7 +186,7 @@ def test_a_model_that_never_lets_go_is_corrected() -> None:
 def test_settings_that_cannot_be(model: SQAIR) -> None:
     for settings in ({"particles": 0}, {"lag": -1}, {"particles": 10**6}, {"lag": 10**6}):
         with pytest.raises(UserError, match="must be from"):
-            Tracker(model, jax.random.key(0), **settings)
+            Tracker(model, jax.random.key(0), pictures=False, **settings)
     vrnn = eqx.filter_eval_shape(lambda: VRNN(ModelConfig(kind="vrnn"), key=jax.random.key(0)))
     with pytest.raises(UserError, match="no objects"):
         Tracker(vrnn, jax.random.key(0))

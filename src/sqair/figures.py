@@ -6,6 +6,7 @@ those of Okabe and Ito, which people with any colour vision can tell apart.
 Axes: T frames, Y, X frame, O objects. Boxes are left, top, width, height in pixels, NaN where there is none.
 """
 
+import functools
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -137,6 +138,7 @@ def side_by_side(labels: list[str], frames: tuple[UInt8[ndarray, "H W 3"], ...])
     return np.asarray(image)
 
 
+@functools.cache
 def font(size: int) -> "FreeTypeFont | ImageFont":
     """The font that comes with Pillow: the same letters on every machine."""
     from PIL import ImageFont

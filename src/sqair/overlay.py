@@ -21,7 +21,7 @@ from sqair.figures import COLOURS, SMALL, draw_box, font, text_width
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
-WIDEST, ENLARGED = 1280, 480
+WIDEST, ENLARGED = 1280, 360
 """Pixels of the longer side at most, and those up to which small clips are enlarged."""
 TRAIL = 1.2
 """Seconds that a trail goes back."""

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -28,7 +29,7 @@ def write(
     path: Path,
     frames: np.ndarray,
     *,
-    codec: str = "libx264",
+    codec: Any = "libx264",
     pixels: str = "yuv420p",
     times: list[int] | None = None,
     given: str = "rgb24",
@@ -36,7 +37,7 @@ def write(
 ) -> Path:
     """A video; `times` are those of its frames in tenths of a second."""
     with av.open(str(path), "w", options=options) as container:
-        stream = container.add_stream(codec, rate=Fraction(10))
+        stream: Any = container.add_stream(codec, rate=Fraction(10))
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = pixels
         stream.time_base = Fraction(1, 10)

@@ -31,7 +31,7 @@ class Track(Command):
     NAME: ClassVar[str] = "track"
     POSITIONAL: ClassVar[str | None] = "sources"
 
-    sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE...")]
+    sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE...", help_behavior_hint="")]
     """Videos, folders, globs, .npy and .npz files, cameras or addresses."""
     model: str = "sqair-strokes"
     """A shipped model, a model's folder, or the folder of a run."""

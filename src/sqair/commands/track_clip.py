@@ -19,6 +19,7 @@ from sqair.report import PageObject, PageWriter
 from sqair.report.clip import PARTS, Video
 from sqair.report.document import PAGE
 from sqair.tracking import Seen, Watch
+from sqair.tracking.clips import to_tracks
 from sqair.tracking.latents import Latents
 from sqair.tracking.typical import Impression, remarks
 from sqair.tracks import TrackFiles, Tracks, read_truth
@@ -104,10 +105,12 @@ def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) -> 
             video=Video(OVERLAY, zoom=overlay.zoom),
         ) as page,
     ):
-        for seen in watch:
-            add(seen, clip, files, latents, overlay, page)
-            impression.add(seen.fitted, seen.found)
-            progress.add(seen)
+        for block in watch.blocks():
+            files.add(to_tracks(block, clip))
+            for seen in block:
+                add(seen, latents, overlay, page)
+                impression.add(seen.fitted, seen.found)
+                progress.add(seen)
         summary = progress.summary() | {
             "source": clip.name,
             "model": command.model,
@@ -122,10 +125,9 @@ def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) -> 
     return summary
 
 
-def add(seen: Seen, clip: Clip, files: TrackFiles, latents: Latents, overlay: Overlay, page: PageWriter) -> None:
-    """One frame into all files."""
+def add(seen: Seen, latents: Latents, overlay: Overlay, page: PageWriter) -> None:
+    """One frame into all files that show something of it."""
     objects, slots = seen.found.objects, seen.slots
-    files.add(seen.tracks(clip))
     what, where = np.asarray(objects.what)[slots], np.asarray(objects.where)[slots]
     latents.add(seen.number, seen.ids, what, where)
     assert seen.shown is not None  # Watch keeps it and draws pictures, since there is a `show`

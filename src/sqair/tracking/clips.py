@@ -1,8 +1,9 @@
 """A clip of any size becomes tracks: fitted to the model, followed, and boxes brought back to its own pixels."""
 
+import dataclasses
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from sqair.model import SequenceModel
 from sqair.tracking.filter import Found
 from sqair.tracking.tracker import BLOCK, Tracker
 from sqair.tracks import Tracks
+from sqair.tracks.checks import COLUMNS
 
 PARTICLES = 1
 """Particles unless another number is asked for."""
@@ -44,11 +46,14 @@ class Seen(NamedTuple):
     spread: Float32[ndarray, " n"]
     found: Found
 
-    def tracks(self, clip: Clip) -> Tracks:
-        """The rows of this frame, the last of the clip so far."""
-        frame = np.full(len(self.ids), self.number)
-        columns = (frame, self.ids, self.box, self.where, self.presence, self.spread)
-        return Tracks(*columns, frames=self.number + 1, size=clip.size, rate=clip.rate, source=clip.name)
+
+def to_tracks(frames: Sequence[Seen], clip: Clip) -> Tracks:
+    """The rows of some frames, the last of the clip so far; at least one."""
+    numbers = np.repeat([seen.number for seen in frames], [len(seen.ids) for seen in frames])
+    names = ("ids", "box", "where", "presence", "spread")
+    columns = [np.concatenate([getattr(seen, name) for seen in frames]) for name in names]
+    length = frames[-1].number + 1
+    return Tracks(numbers, *columns, frames=length, size=clip.size, rate=clip.rate, source=clip.name)
 
 
 class Watch:
@@ -98,6 +103,12 @@ class Watch:
         for number, found in enumerate(self.tracker.stream(fitted())):
             yield self._seen(number, *waiting.popleft(), found)
 
+    def blocks(self) -> Iterator[list[Seen]]:
+        """The same in lists of as many frames as go through the model at once."""
+        frames = iter(self)
+        while block := list(islice(frames, self.tracker.block)):
+            yield block
+
     def _seen(self, number: int, shown: Frame | None, fitted: UInt8[ndarray, "Y X C"], found: Found) -> Seen:
         """What was found in a frame, in pixels of the clip."""
         slots = np.flatnonzero(np.asarray(found.objects.pres) > 0)
@@ -106,7 +117,8 @@ class Watch:
             for column in (found.objects.identity, found.presence, found.spread, found.box, found.where_box)
         )
         box, where = self.fit.clipped(self.fit.to_source(box)), self.fit.to_source(where)
-        return Seen(number, shown, fitted, slots, ids.astype(np.int64), box, where, presence, spread / self.fit.scale, found)
+        ids, spread = ids.astype(np.int64), spread / self.fit.scale
+        return Seen(number, shown, fitted, slots, ids, box, where, presence, spread, found)
 
 
 def track(
@@ -127,12 +139,11 @@ def track(
     """
     clip = _one(source, rate)
     watch = Watch(model, clip, particles=particles, lag=lag, invert=invert, seed=seed)
-    rows = [(seen.number, seen.ids, seen.box, seen.where, seen.presence, seen.spread) for seen in watch]
+    parts = [to_tracks(block, clip) for block in watch.blocks()]
     for note in clip.notes:
         warnings.warn(f"{clip.name}: {note}", stacklevel=2)
-    frame = np.repeat([row[0] for row in rows], [len(row[1]) for row in rows])
-    columns = [np.concatenate(column) for column in list(zip(*rows, strict=True))[1:]]
-    return Tracks(frame, *columns, frames=len(rows), size=clip.size, rate=clip.rate, source=clip.name)
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+    return dataclasses.replace(parts[-1], **columns)
 
 
 def _one(source: str | Path | Clip | ndarray, rate: float) -> Clip:

@@ -1,12 +1,14 @@
 """Whether a clip is like what a model was trained on: silence would mislead, since a model finds something in anything.
 
 Three numbers of a clip: the brightness of its frames as the model sees them, the size of its objects (the root of a
-box's area, as a share of the frame's) and the error of the canvas. A model's card tells, as `training.typical`, between
-which values they lie for clips of its training data; a clip that lies well outside is remarked upon.
+box's area, as a share of the frame's) and the part of its light that the canvas leaves unexplained. A model's card
+tells, as `training.typical`, between which values they lie for nearly all clips of its training data; a clip that lies
+well outside is remarked upon.
 """
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,13 +20,15 @@ from sqair.data import Source, to_bytes
 from sqair.model import SequenceModel
 from sqair.tracking.filter import Found
 from sqair.tracking.tracker import track_batch
+from sqair.training.checkpoint import CONFIG, load_model, read_card
+from sqair.training.files import write_json
 
-SLACK = 0.5
+SLACK = 0.25
 """How far beyond the range of the training's clips a clip may lie, as a share of that range."""
 LOOKS = {
     "brightness": ("darker", "brighter", "try --invert, or cut the clip"),
     "size": ("smaller", "larger", "crop or scale the clip"),
-    "error": ("better explained", "worse explained", "train a model on such clips"),
+    "unexplained": ("", "worse explained", "train a model on such clips"),
 }
 """What the numbers are about: when too low, when too high, what to do."""
 BATCH = 50
@@ -35,7 +39,7 @@ class Impression:
 
     def __init__(self) -> None:
         self.frames = self.boxes = 0
-        self.brightness = self.size = self.error = 0.0
+        self.brightness = self.size = self.light = self.error = 0.0
 
     def add(self, fitted: UInt8[ndarray, "Y X C"], found: Found) -> None:
         """A frame as the model saw it, and what it found."""
@@ -45,6 +49,7 @@ class Impression:
         self.boxes += len(sides)
         self.brightness += float(fitted.mean()) / 255
         self.size += float(np.sqrt(sides.prod(1)).sum()) / math.sqrt(fitted.shape[0] * fitted.shape[1])
+        self.light += float(np.square(fitted / 255.0).mean())
         self.error += float(found.error)
 
     def numbers(self) -> dict[str, float | None]:
@@ -53,19 +58,26 @@ class Impression:
         return {
             "brightness": frames and self.brightness / frames,
             "size": boxes and self.size / boxes,
-            "error": frames and self.error / frames,
+            "unexplained": self.error / self.light if self.light else None,
         }
 
 
 def typical(model: SequenceModel, source: Source, *, sequences: int = 400, seed: int = 5) -> dict[str, list[float]]:
-    """For each number the smallest and the largest of clips of a source: what a model's card holds.
+    """For each number the range in which all but one in a hundred clips of a source lie: what a model's card holds.
 
     Clips are tracked as `Tracker` does by itself, one particle, so that the numbers can be compared.
     """
     told = [_numbers(model, to_bytes(source.fixed(BATCH, seed, start)).frames) for start in range(0, sequences, BATCH)]
     clips = [clip for batch in told for clip in batch]
     columns = {name: [number for clip in clips if (number := clip[name]) is not None] for name in LOOKS}
-    return {name: [min(values), max(values)] for name, values in columns.items() if values}
+    return {name: np.quantile(values, [0.005, 0.995]).tolist() for name, values in columns.items() if values}
+
+
+def write_typical(folder: Path, source: Source) -> dict[str, list[float]]:
+    """Add what is typical of `source` to the card of the model in `folder`, and return it."""
+    card, numbers = read_card(folder), typical(load_model(folder), source)
+    write_json(folder / CONFIG, card | {"training": (card.get("training") or {}) | {"typical": numbers}})
+    return numbers
 
 
 def _numbers(model: SequenceModel, frames: Any) -> list[dict[str, float | None]]:
@@ -92,7 +104,7 @@ def remarks(card: Mapping[str, Any], numbers: Mapping[str, float | None]) -> lis
             continue
         low, high = limits
         slack = SLACK * (high - low)
-        if value > high + slack or (value < low - slack and name != "error"):
+        if value > high + slack or (value < low - slack and name != "unexplained"):
             subject = "its objects are" if name == "size" else "it is"
             word = high_word if value > high else low_word
             there = f"{value:.3g}, there {low:.3g} to {high:.3g}"
