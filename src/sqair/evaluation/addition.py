@@ -1,0 +1,225 @@
+"""Addition (App. D.4): what the latent variables of one frame tell about the sum of its digits.
+
+The input of the classifier is the posterior mean of what times presence, slot after slot; of VRNN, which has neither,
+the mean of its latent vector. Means are those along the most probable path: every Gaussian gives its mean to the next,
+and an object is present if that is more probable than not. So the input is a function of the frames, without noise, and
+the same few lines serve all models, as does the classifier.
+
+It learns from sequences of training digits. Two tests, never mixed: `same`, new sequences of the very digits that it
+learnt from, and `unseen`, the test set. So that it has met every digit of the former, the digits are a pool of at most
+a fifth as many as sequences: one is in five sequences on average, and in none with probability e^-5.
+
+Axes: S sequences, T frames, F = N W features, 19 sums, Y, X, C frame, B examples of a step.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from numpy import ndarray
+
+from sqair.config import DataConfig, UserError
+from sqair.data import MOTIONS, Digits, GeneratedSource, Sequences, Source, open_data
+from sqair.distributions import Noise
+from sqair.evaluation.evaluate import ROWS, check_frames
+from sqair.image import as_frames
+from sqair.model import SequenceModel
+from sqair.networks import MLP
+
+SUMS = 19
+"""0 to 18; no digit is the sum 0."""
+HIDDEN = 256
+"""Units of each of the two hidden layers."""
+PER_DIGIT = 5
+"""Sequences to learn from for each digit of the pool."""
+FIT, HELD_OUT, SAME = 101, 102, 103
+"""Seeds of the lists of sequences to learn from, to stop by and to test on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schooling:
+    """How the classifier learns."""
+
+    batch: int = 256
+    """Frames per step."""
+    every: int = 500
+    """Steps between looks at the held-out sequences."""
+    patience: int = 8
+    """Looks without a better one after which it stops."""
+    rounds: int = 60
+    """Looks at most."""
+    learning_rate: float = 1e-3
+    """Of Adam; this and the rest are TensorFlow's defaults, as in the paper."""
+
+
+class Lesson(NamedTuple):
+    """Frames as the classifier sees them, and their sums."""
+
+    features: Float[Array, "S T F"]
+    sums: Int[Array, "S T"]
+
+
+def addition(
+    model: SequenceModel,
+    data: DataConfig,
+    *,
+    sequences: int,
+    tests: int | None = None,
+    seed: int = 1,
+    schooling: Schooling | None = None,
+) -> dict[str, Any]:
+    """Train the classifier on `sequences` and test it on `tests` more (a tenth, unless given) by both protocols.
+
+    `seed` is that of the test set and of the classifier. Accuracies are shares of frames; their standard errors are
+    over sequences, whose frames are alike. `addition_chance` is reached by always naming the most frequent sum.
+    """
+    if data.name not in MOTIONS:
+        raise UserError(f"addition needs digits of known classes, which {data.name} has not; use {', '.join(MOTIONS)}")
+    if sequences < 10:
+        raise UserError(f"addition needs at least 10 sequences to learn from, not {sequences}")
+    tests = max(1, sequences // 10) if tests is None else tests
+    seen = pool(open_data(data, "train"), sequences)
+    fit, held_out, same = (
+        lesson(model, seen, count, number) for count, number in ((sequences, FIT), (tests, HELD_OUT), (tests, SAME))
+    )
+    unseen = lesson(model, open_data(data, "test"), tests, seed)
+    classifier, steps = learn(jax.random.key(seed), fit, held_out, schooling or Schooling())
+    results: dict[str, Any] = {"addition_sequences": sequences, "addition_steps": steps}
+    for name, test in (("same", same), ("unseen", unseen)):
+        right = np.asarray(correct(classifier, test)).mean(1)
+        error = float(right.std(ddof=1) / math.sqrt(tests)) if tests > 1 else None
+        results |= {f"addition_{name}": float(right.mean()), f"addition_{name}_se": error}
+    frequent = np.bincount(np.asarray(fit.sums).ravel(), minlength=SUMS).argmax()
+    return results | {"addition_chance": float((np.asarray(unseen.sums) == frequent).mean())}
+
+
+def pool(source: Source, sequences: int) -> GeneratedSource:
+    """The source with the first digits only, so few that the classifier meets each of them."""
+    assert isinstance(source, GeneratedSource)
+    most = max(sequences // PER_DIGIT, source.config.max_digits)
+    return GeneratedSource(Digits(*(leaf[:most] for leaf in source.digits)), source.config)
+
+
+def lesson(model: SequenceModel, source: Source, count: int, seed: int) -> Lesson:
+    """`count` sequences of a fixed list, encoded a batch after the other."""
+    batch = min(count, ROWS.get(jax.default_backend(), ROWS["gpu"]))
+    parts = []
+    for first in range(0, count, batch):
+        here = min(batch, count - first)
+        data = source.fixed(here, seed, first)
+        check_frames(model, data.frames)
+        frames = jnp.asarray(data.frames)[jnp.arange(batch) % here]  # the last batch is filled up: one shape serves
+        with jax.default_matmul_precision("highest"):
+            features = batch_features(model, frames)[:here]
+        parts.append(Lesson(features, jnp.asarray(frame_sums(data))))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def frame_sums(data: Sequences) -> Int[ndarray, "S T"]:
+    """The sum of the digits that are there in each frame, in sight or not."""
+    assert data.labels is not None
+    assert data.ids is not None
+    return np.where(np.asarray(data.ids) >= 0, np.asarray(data.labels)[:, None], 0).sum(-1)
+
+
+# --- features
+
+
+@eqx.filter_jit
+def batch_features(
+    model: SequenceModel, frames: Float[Array, "S T Y X"] | Float[Array, "S T Y X C"]
+) -> Float[Array, "S T F"]:
+    """What the classifier sees of each frame of each sequence."""
+    return jax.vmap(lambda each: features(model, as_frames(each)))(frames)
+
+
+def features(model: SequenceModel, frames: Float[Array, "T Y X C"]) -> Float[Array, "T F"]:
+    """The posterior mean of what times presence in every slot; of VRNN the mean of its latent vector."""
+    noise = model.noise(jax.random.key(0), frames.shape[0])
+    objects = model.observe(None, frames, noise=no_noise(noise))[1].objects
+    what = objects.pres[..., None] * objects.what if model.has_objects else objects.what
+    return what.reshape(frames.shape[0], -1)
+
+
+def no_noise(noise: Noise) -> Noise:
+    """Noise with which every Gaussian gives its mean and every coin its more probable side."""
+    return Noise(jnp.zeros_like(noise.what), jnp.zeros_like(noise.where), jnp.full_like(noise.pres, 0.5))
+
+
+# --- the classifier
+
+
+def learn(key: PRNGKeyArray, fit: Lesson, held_out: Lesson, schooling: Schooling) -> tuple[MLP, int]:
+    """The classifier as it was when it was best on held-out sequences, and the steps until it stopped."""
+    classifier, rounds = _learn(key, fit, held_out, schooling)
+    return classifier, int(rounds) * schooling.every
+
+
+class School(NamedTuple):
+    """Where learning stands."""
+
+    classifier: MLP
+    optimiser: optax.OptState
+    best: MLP
+    loss: Float[Array, ""]
+    """Of the best, on held-out sequences."""
+    waited: Int[Array, ""]
+    """Looks since the best."""
+    rounds: Int[Array, ""]
+
+
+@eqx.filter_jit
+def _learn(key: PRNGKeyArray, fit: Lesson, held_out: Lesson, schooling: Schooling) -> tuple[MLP, Int[Array, ""]]:
+    """All of it as one compiled program: rounds of steps, each followed by a look, until patience is at its end."""
+    adam = optax.adam(schooling.learning_rate)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), fit)
+    key_start, key_steps = jax.random.split(key)
+    first, rest = eqx.partition(
+        MLP((fit.features.shape[-1], HIDDEN, HIDDEN, SUMS), key=key_start, gain=0.1), eqx.is_array
+    )
+
+    def step(number: Int[Array, ""], now: tuple[MLP, optax.OptState]) -> tuple[MLP, optax.OptState]:
+        classifier, state = now
+        chosen = jax.random.randint(jax.random.fold_in(key_steps, number), (schooling.batch,), 0, flat.sums.shape[0])
+        slope = jax.grad(lambda it: loss(eqx.combine(it, rest), flat.features[chosen], flat.sums[chosen]))(classifier)
+        updates, state = adam.update(slope, state)
+        return eqx.apply_updates(classifier, updates), state
+
+    def go_on(school: School) -> Array:
+        return (school.waited < schooling.patience) & (school.rounds < schooling.rounds)
+
+    def one_round(school: School) -> School:
+        begin = school.rounds * schooling.every
+        now = (school.classifier, school.optimiser)
+        classifier, optimiser = jax.lax.fori_loop(begin, begin + schooling.every, step, now)
+        seen = loss(eqx.combine(classifier, rest), held_out.features, held_out.sums)
+        better = seen < school.loss
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), classifier, school.best)
+        waited = jnp.where(better, 0, school.waited + 1)
+        return School(classifier, optimiser, best, jnp.minimum(seen, school.loss), waited, school.rounds + 1)
+
+    start = School(first, adam.init(first), first, jnp.array(jnp.inf), jnp.array(0), jnp.array(0))
+    end = jax.lax.while_loop(go_on, one_round, start)
+    return eqx.combine(end.best, rest), end.rounds
+
+
+def logits(classifier: MLP, features: Float[Array, "*batch F"]) -> Float[Array, "*batch 19"]:
+    """Of the sums, for any number of frames."""
+    return jnp.vectorize(classifier, signature="(f)->(c)")(features)
+
+
+def loss(classifier: MLP, features: Float[Array, "*batch F"], sums: Int[Array, "*batch"]) -> Float[Array, ""]:
+    """Cross-entropy."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits(classifier, features), sums).mean()
+
+
+@eqx.filter_jit
+def correct(classifier: MLP, test: Lesson) -> Float[Array, "S T"]:
+    """1 where the most probable sum is the true one."""
+    return (logits(classifier, test.features).argmax(-1) == test.sums).astype(jnp.float32)
