@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from sqair.config import DataConfig, ModelConfig, Preset, TrainConfig, UserError, preset
     from sqair.data import open_data
     from sqair.evaluation.evaluate import evaluate
+    from sqair.generation import Prediction, Scene, predict, sample
     from sqair.model import SQAIR
     from sqair.tracking.clips import track
     from sqair.tracks.table import Tracks
+    from sqair.training.checkpoint import from_pretrained, save_pretrained
     from sqair.training.checkpoint import load_model as load
     from sqair.training.checkpoint import save_model as save
     from sqair.training.loop import train
@@ -27,15 +29,21 @@ __all__ = [
     "VRNN",
     "DataConfig",
     "ModelConfig",
+    "Prediction",
     "Preset",
+    "Scene",
     "Tracks",
     "TrainConfig",
     "UserError",
     "evaluate",
+    "from_pretrained",
     "load",
     "open_data",
+    "predict",
     "preset",
+    "sample",
     "save",
+    "save_pretrained",
     "track",
     "train",
 ]
@@ -44,10 +52,16 @@ _HOMES = {
     "AIR": "baselines.air",
     "SQAIR": "model",
     "VRNN": "baselines.vrnn",
+    "Prediction": "generation",
+    "Scene": "generation",
     "evaluate": "evaluation.evaluate",
+    "from_pretrained": "training.checkpoint",
     "load": "training.checkpoint",
     "open_data": "data",
+    "predict": "generation",
+    "sample": "generation",
     "save": "training.checkpoint",
+    "save_pretrained": "training.checkpoint",
     "track": "tracking.clips",
     "Tracks": "tracks.table",
     "train": "training.loop",

@@ -40,10 +40,11 @@ class Row(NamedTuple):
     """Identities, which choose the colours; -1 where there is no object."""
 
 
-def strip(path: str | Path, rows: list[Row], *, zoom: int = 0) -> None:
+def strip(path: str | Path, rows: list[Row], *, zoom: int = 0, observed: int = 0) -> None:
     """Write a PNG with one line of frames for each row, labelled on the left, the number of the frame on top.
 
-    `zoom` enlarges pixels; 0 chooses it so that a frame is about 150 pixels high.
+    `zoom` enlarges pixels; 0 chooses it so that a frame is about 150 pixels high. A line parts the first `observed`
+    frames from those that follow.
     """
     from PIL import Image, ImageDraw
 
@@ -64,15 +65,25 @@ def strip(path: str | Path, rows: list[Row], *, zoom: int = 0) -> None:
         draw.text((left - 2 * GAP, y + height // 2), row.label, fill=INK, font=font(TEXT), anchor="rm")
         for t, frame in enumerate(frames):
             image.paste(Image.fromarray(frame), (left + t * (width + GAP), y))
+    if observed:
+        x = left + observed * (width + GAP) - GAP // 2 - 1
+        draw.line((x, GAP, x, image.height - GAP), fill=INK, width=2)
     save_image(image, Path(path))
 
 
-def video(path: str | Path, rows: list[Row], *, zoom: int = 0, rate: int = 5) -> None:
-    """Write an H.264 video that browsers play: the rows side by side, each under its label, `rate` frames a second."""
-    zoom = zoom or default_zoom(rows[0], 400)
-    panels = [paint(row, zoom) for row in rows]
-    pictures = [side_by_side([row.label for row in rows], now) for now in zip(*panels, strict=True)]
-    write_video(Path(path), np.stack(pictures), rate)
+def video(path: str | Path, rows: list[Row], *, zoom: int = 0, rate: int = 5, observed: int = 0) -> None:
+    """Write an H.264 video that browsers play, or a GIF: the rows side by side, each under its label.
+
+    The name's end chooses; `rate` is frames a second. The first `observed` frames are called so.
+    """
+    path = Path(path)
+    zoom = zoom or default_zoom(rows[0], 200 if path.suffix == ".gif" else 400)
+    pictures = []
+    for t, now in enumerate(zip(*(paint(row, zoom) for row in rows), strict=True)):
+        labels = [f"{row.label}, observed" if t < observed else row.label for row in rows]
+        pictures.append(side_by_side(labels, now))
+    write = write_gif if path.suffix == ".gif" else write_video
+    write(path, np.stack(pictures), rate)
 
 
 def default_zoom(row: Row, height: int) -> int:
@@ -173,3 +184,14 @@ def write_video(path: Path, pictures: UInt8[ndarray, "T H W 3"], rate: int) -> N
         for picture in pictures:
             container.mux(stream.encode(VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
         container.mux(stream.encode(None))
+
+
+def write_gif(path: Path, pictures: UInt8[ndarray, "T H W 3"], rate: int) -> None:
+    """Write pictures as a GIF that repeats for ever, all of them or nothing."""
+    from PIL import Image
+
+    from sqair.files import written_atomically
+
+    first, *others = (Image.fromarray(picture).quantize(256, dither=Image.Dither.NONE) for picture in pictures)
+    with written_atomically(path) as file:
+        first.save(file, format="GIF", save_all=True, append_images=others, duration=round(1000 / rate), loop=0)

@@ -8,9 +8,10 @@ from sqair.commands.common import Command, Common
 from sqair.commands.data import Data
 from sqair.commands.demo import Demo
 from sqair.commands.evaluate import Evaluate
+from sqair.commands.predict import Predict
 from sqair.commands.report import Report
 from sqair.commands.sample import Sample
 from sqair.commands.track import Track
 from sqair.commands.train import Train
 
-__all__ = ["Bench", "Command", "Common", "Data", "Demo", "Evaluate", "Report", "Sample", "Track", "Train"]
+__all__ = ["Bench", "Command", "Common", "Data", "Demo", "Evaluate", "Predict", "Report", "Sample", "Track", "Train"]

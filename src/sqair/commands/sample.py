@@ -8,19 +8,15 @@ from sqair.commands.common import Command, choose_device, finish, name_of, optio
 from sqair.config import UserError
 
 if TYPE_CHECKING:
-    from numpy import ndarray
-
-    from sqair.commands.scenes import Scene
-
-IN_VIDEO = 4
-"""Sequences in the video at most."""
+    from sqair.generation import Scene
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Command):
     """Dream sequences from a model's prior, births and deaths included.
 
-    Writes samples.png, samples.mp4 (of the first 4 sequences) and samples.npz (frames; of objects boxes, ids, counts).
+    Writes samples.png, samples.mp4 and samples.gif (of the first 4 sequences), samples.npz (frames; of objects boxes,
+    ids, counts) and index.html, a page to play them.
 
     examples:
       sqair sample --model sqair-strokes
@@ -41,46 +37,49 @@ class Sample(Command):
     """Folder for results."""
 
     def run(self) -> None:
-        """Dream, then write pictures and arrays."""
+        """Dream, then write pictures, arrays and the page."""
         if self.frames < 1 or self.count < 1:
             raise UserError(f"--frames and --count must be at least 1, not {self.frames} and {self.count}")
         choose_device(self.common)
-        import jax
-        import numpy as np
-
-        from sqair.baselines.air import AIR
-        from sqair.commands.scenes import dream, scene
-        from sqair.model import SQAIR
+        from sqair.commands.scenes import IN_VIDEO
+        from sqair.generation import sample
         from sqair.training.checkpoint import load_model
         from sqair.training.runs import choose_folder
 
         out = Path(self.out) if self.out is not None else None
         folder = choose_folder(self.NAME, name_of(self.model), out, overwrite=self.common.overwrite)
         model = load_model(self.model)
-        info = dream(model, jax.random.key(self.seed), self.count, self.frames)
-        scenes = []
-        if isinstance(model, SQAIR | AIR):
-            scenes = [scene(model, jax.tree.map(lambda leaf, i=i: leaf[i], info)) for i in range(self.count)]
-        write(folder, np.asarray(info.canvas), scenes)
+        self.common.say("dreaming (compiles first, about 10 s)")
+        scenes = sample(model, count=self.count, frames=self.frames, seed=self.seed)
+        self.write(folder, scenes)
         if self.count > IN_VIDEO:
             self.common.say(f"samples.mp4 shows the first {IN_VIDEO} of {self.count} sequences")
         finish(folder)
 
+    def write(self, folder: Path, scenes: "list[Scene]") -> None:
+        """All files."""
+        from sqair.commands.scenes import IN_VIDEO, rows_of, sequences_of, write_pictures
+        from sqair.data import save_sequences
 
-def write(folder: Path, canvases: "ndarray", scenes: "list[Scene]") -> None:
-    """The three files, from canvases (S, T, Y, X, C) and the scenes on them; none if the model has no objects."""
-    import numpy as np
+        rows = rows_of("dream", scenes)
+        save_sequences(folder / "samples.npz", sequences_of(scenes))
+        write_pictures(folder, "samples", rows, rows[:IN_VIDEO])
+        self.write_page(folder, scenes[:IN_VIDEO])
 
-    from sqair.data import Sequences, save_sequences
-    from sqair.figures import Row, strip, video
+    def write_page(self, folder: Path, scenes: "list[Scene]") -> None:
+        """index.html, with a panel for each dream."""
+        from sqair.commands.scenes import add_scenes
+        from sqair.report import PageWriter
 
-    rows = [Row(str(i + 1), canvas) for i, canvas in enumerate(canvases)]
-    truth = {}
-    if scenes:
-        rows = [row._replace(boxes=scene.boxes, ids=scene.ids) for row, scene in zip(rows, scenes, strict=True)]
-        truth = {name: np.stack([getattr(scene, name) for scene in scenes]) for name in ("counts", "boxes", "ids")}
-    frames = np.clip(canvases, 0.0, 1.0)
-    frames = frames[..., 0] if frames.shape[-1] == 1 else frames
-    save_sequences(folder / "samples.npz", Sequences(frames, **truth))
-    strip(folder / "samples.png", rows)
-    video(folder / "samples.mp4", rows[:IN_VIDEO])
+        with PageWriter(
+            folder,
+            title=f"dreams of {name_of(self.model)}",
+            kind=self.NAME,
+            rate=5,
+            size=scenes[0].frames.shape[1:3],
+            model=self.model,
+            panels=[f"dream {i}" for i in range(1, len(scenes) + 1)],
+            groups=list(range(len(scenes))),
+        ) as page:
+            add_scenes(page, scenes)
+            page.close({"model": self.model, "sequences": self.count, "frames": self.frames, "seed": self.seed})

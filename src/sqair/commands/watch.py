@@ -17,11 +17,12 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from sqair.baselines.air import AIR
-from sqair.commands.scenes import infer, scene
+from sqair.commands.scenes import infer
 from sqair.config import Preset, UserError
 from sqair.data import FileSource, open_data
 from sqair.figures import COLOURS, FAINT, INK, Row, strip
 from sqair.files import written_atomically
+from sqair.generation import scene
 from sqair.image import as_frames
 from sqair.model import SQAIR
 from sqair.report.training import PANELS, by_member, limits, member_colour, train_page
@@ -87,7 +88,7 @@ class Reconstructions:
         if not isinstance(progress.model, SQAIR | AIR):
             return [Row(f"{i + 1}  input", frames), Row("reconstruction", np.asarray(info.canvas))]
         found = scene(progress.model, info)
-        return [Row(f"{i + 1}  input", frames), Row("found", found.canvas, found.boxes, found.ids)]
+        return [Row(f"{i + 1}  input", frames), Row("found", found.frames, found.boxes, found.ids)]
 
 
 def choose_sequences(preset: Preset) -> Float[ndarray, "S T Y X C"]:

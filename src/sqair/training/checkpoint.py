@@ -128,6 +128,21 @@ def load_model(name_or_folder: str | Path) -> SequenceModel:
     return model
 
 
+def save_pretrained(
+    model: SequenceModel, folder: str | Path, *, training: dict[str, Any] | None = None, half: bool = False
+) -> None:
+    """Write a model into `folder` as config.json and model.safetensors, which `from_pretrained` reads.
+
+    `training` tells where it comes from, as `read_card(name)["training"]` of a loaded one does; `half` writes float16.
+    """
+    save_model(Path(folder), model, training or {}, half)
+
+
+def from_pretrained(name_or_folder: str | Path) -> SequenceModel:
+    """A trained model: shipped ones by their names, others by the folder of a model or of a run. Same as `load`."""
+    return load_model(name_or_folder)
+
+
 def read_card(name_or_folder: str | Path) -> dict[str, Any]:
     """The config.json of the model that `load_model` would load: format_version, kind, version, model, training."""
     return _read_card(find_model(name_or_folder))

@@ -1,0 +1,204 @@
+"""``sqair predict``: how a clip may go on after its first frames."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import tyro
+
+from sqair.commands.common import Command, choose_device, finish, optional
+from sqair.config import UserError
+
+if TYPE_CHECKING:
+    from sqair.data.video import Clip
+    from sqair.generation import Prediction, Scene
+
+MISSING = 96
+"""Grey shown where a clip has no frame to compare a future with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict(Command):
+    """Observe the first frames of a clip and continue it, several futures side by side.
+
+    A source is what `sqair track` takes. Writes future.mp4, future.gif, future.png, future.npz (frames; of objects
+    boxes, ids, counts), summary.json (pixel error against the true continuation, positions) and index.html.
+
+    examples:
+      sqair predict clip.mp4 --observe 3 --frames 10
+      sqair predict digits.npz --clip 7 --futures 8 --model runs/train/mine --out futures
+    """
+
+    NAME: ClassVar[str] = "predict"
+    POSITIONAL: ClassVar[str | None] = "source"
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")]
+    """A video, a folder or glob of images, an .npy or .npz file, a camera or an address."""
+    observe: int = 3
+    """Frames that the model sees."""
+    frames: int = 10
+    """Frames to predict."""
+    futures: int = 4
+    """Number of futures."""
+    clip: int = 1
+    """Which clip of a source that holds several, from 1 on."""
+    model: str = "sqair-strokes"
+    """A shipped model, a model's folder, or the folder of a run."""
+    invert: Literal["auto", "yes", "no"] = "auto"
+    """Turn dark objects on light into light ones on dark; auto decides by the observed frames' brightness."""
+    rate: float = 10.0
+    """Frames a second of images and arrays, which have no rate of their own."""
+    seed: int = 0
+    """The same seed gives the same futures."""
+    out: Annotated[str | None, optional("DIR", "runs/predict/SOURCE")] = None
+    """Folder for results."""
+
+    def check(self) -> None:
+        """Refuse what no clip can be continued with, before anything heavy is imported."""
+        super().check()
+        for name in ("observe", "frames", "futures", "clip"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 < self.rate < float("inf"):
+            raise UserError(f"--rate must be a positive number, not {self.rate}")
+
+    def run(self) -> None:
+        """Predict, then write pictures, arrays and the page."""
+        from sqair.commands.track import folder_name
+        from sqair.training.checkpoint import load_model
+        from sqair.training.runs import choose_folder
+
+        out = Path(self.out) if self.out is not None else None
+        folder = choose_folder(self.NAME, folder_name(self.source), out, overwrite=self.common.overwrite)
+        clip = self._open()
+        choose_device(self.common)
+        print(describe(self.make(folder, clip, load_model(self.model))))
+        finish(folder)
+
+    def _open(self) -> "Clip":
+        """The clip that is meant."""
+        from sqair.data.video import open_clips
+
+        clips = open_clips(self.source, rate=self.rate)
+        if self.clip > len(clips):
+            raise UserError(f"--clip {self.clip} is not there: {self.source} holds {len(clips)}")
+        if len(clips) > 1:
+            self.common.say(f"{self.source} holds {len(clips)} clips; this is number {self.clip} (--clip)")
+        return clips[self.clip - 1]
+
+    def make(self, folder: Path, clip: "Clip", model: Any) -> dict[str, Any]:
+        """Predict and write all files; returns the summary."""
+        from sqair.commands.scenes import sequences_of
+        from sqair.data import save_sequences
+        from sqair.generation import predict
+        from sqair.training.files import write_json
+
+        self.common.say(f"continuing {clip.name} (compiles first, about 20 s)")
+        predicted = predict(
+            model,
+            clip,
+            observe=self.observe,
+            frames=self.frames,
+            futures=self.futures,
+            invert=self.invert,
+            seed=self.seed,
+        )
+        if done := predicted.fit.describe():
+            self.common.say(f"{clip.name}: {done}")
+        summary = self.about(clip) | numbers(predicted)
+        save_sequences(folder / "future.npz", sequences_of(predicted.futures))
+        write_json(folder / "summary.json", summary)
+        draw(folder, predicted)
+        self.write_page(folder, clip, predicted, summary)
+        return summary
+
+    def about(self, clip: "Clip") -> dict[str, Any]:
+        """What was asked for."""
+        asked = {name: getattr(self, name) for name in ("model", "observe", "frames", "seed")}
+        return {"source": clip.name, "size": list(clip.size), "rate": clip.rate} | asked
+
+    def write_page(self, folder: Path, clip: "Clip", predicted: "Prediction", summary: dict[str, Any]) -> None:
+        """index.html: the clip, and a panel for each future."""
+        import numpy as np
+
+        from sqair.commands.scenes import IN_VIDEO, add_scenes
+        from sqair.report import PageWriter
+
+        left, top, width, height = predicted.fit.content
+        shown, scenes = padded(predicted, MISSING), predicted.futures[:IN_VIDEO]
+        with PageWriter(
+            folder,
+            title=clip.name,
+            kind=self.NAME,
+            rate=min(clip.rate, 5),  # so few frames are over before one has looked
+            size=clip.size,
+            model=self.model,
+            panels=["clip", *(f"future {i}" for i in range(1, len(scenes) + 1))],
+            groups=[-1, *range(len(scenes))],
+            observed=predicted.observed,
+            content=predicted.fit.content,
+        ) as page:
+            add_scenes(page, scenes, np.ascontiguousarray(shown[:, top : top + height, left : left + width]))
+            page.close({name: value for name, value in summary.items() if name != "futures"})
+
+
+def padded(predicted: "Prediction", level: int) -> Any:
+    """The clip's frames, and flat ones of this brightness where it has none."""
+    import numpy as np
+
+    missing = len(predicted.futures[0].frames) - len(predicted.clip)
+    return np.pad(predicted.clip, ((0, missing), (0, 0), (0, 0), (0, 0)), constant_values=level)
+
+
+def draw(folder: Path, predicted: "Prediction") -> None:
+    """The strip, the video and the GIF: the clip with its true continuation, then the futures."""
+    from sqair.commands.scenes import IN_VIDEO, rows_of, write_pictures
+    from sqair.figures import Row
+
+    futures = rows_of("future", predicted.futures)
+    moving = [Row("clip", padded(predicted, MISSING)), *futures[:IN_VIDEO]]
+    write_pictures(folder, "future", [Row("clip", predicted.clip), *futures], moving, predicted.observed)
+
+
+# --- numbers
+
+
+def numbers(predicted: "Prediction") -> dict[str, Any]:
+    """Errors by horizon, the median over futures and of each, and where the objects of each future are."""
+    import numpy as np
+
+    errors = predicted.pixel_error
+    return {
+        "pixel_error": np.median(errors, axis=0).tolist() if errors.size else None,
+        "futures": [
+            {
+                "pixel_error": error.tolist() if error.size else None,
+                "counts": future.counts.tolist(),
+                "positions": positions(future),
+            }
+            for future, error in zip(predicted.futures, errors, strict=True)
+        ],
+    }
+
+
+def positions(scene: "Scene") -> dict[str, list[list[float] | None]]:
+    """The centre of every identity in every frame, x and y in pixels of the clip; null where it is not in sight.
+
+    Identities are numbered from 1 on, as on the page.
+    """
+    found: dict[str, list[list[float] | None]] = {}
+    tracks = scene.tracks
+    for frame, identity, (left, top, width, height) in zip(tracks.frame, tracks.id, tracks.box, strict=True):
+        places = found.setdefault(str(identity + 1), [None] * tracks.frames)
+        if left == left:
+            places[frame] = [round(float(left + width / 2), 2), round(float(top + height / 2), 2)]
+    return found
+
+
+def describe(summary: dict[str, Any]) -> str:
+    """What was predicted, for people."""
+    lines = [f"{len(summary['futures'])} futures of {summary['frames']} frames after {summary['observe']} observed"]
+    if errors := summary["pixel_error"]:
+        first = f"pixel error {errors[0]:.4f} in the first predicted frame"
+        lines.append(first + (f", {errors[-1]:.4f} {len(errors)} frames ahead" if len(errors) > 1 else ""))
+    return "\n".join([*lines, "open index.html to look at them"])
