@@ -7,6 +7,7 @@ quality    MOTA, IDF1, switches and counting on test sequences of moving-mnist (
 """
 
 import argparse
+import json
 import resource
 import tempfile
 import time
@@ -20,11 +21,11 @@ import numpy as np
 
 from benchmarks.record import write_record
 from sqair.commands.track import Track
-from sqair.config import DataConfig
+from sqair.config import DataConfig, ModelConfig
 from sqair.data import open_data, to_bytes
 from sqair.model import SequenceModel
 from sqair.tracking import Tracker, track_batch
-from sqair.training.checkpoint import build, load_model
+from sqair.training.checkpoint import build, load_model, save_model
 
 BATCHES = (1024, 4096, 8192)
 """Clips at once of which the fastest is reported."""
@@ -40,7 +41,7 @@ def film(model: SequenceModel, digits: str, length: int, seed: int = 1) -> np.nd
 # --- one clip
 
 
-def measure_speed(name: str, model: SequenceModel, digits: str, length: int) -> dict[str, Any]:
+def measure_speed(model: SequenceModel, digits: str, length: int) -> dict[str, Any]:
     """Frames per second after compilation."""
     frames = film(model, digits, length)
     rows: dict[str, Any] = {"frames": length}
@@ -52,17 +53,16 @@ def measure_speed(name: str, model: SequenceModel, digits: str, length: int) -> 
         rows[f"frames_per_second_{particles}_particles"] = length / (time.perf_counter() - start)
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "clip.npy", frames)
-        rows["frames_per_second_command"] = command_speed(name, Path(folder) / "clip.npy")
+        save_model(Path(folder) / "model", model, {})
+        rows["frames_per_second_command"] = command_speed(Path(folder))
     return rows
 
 
-def command_speed(name: str, clip: Path) -> float:
+def command_speed(folder: Path) -> float:
     """Frames per second of `sqair track` from the first frame on, with all its files."""
-    import json
-
-    out = clip.parent / "out"
-    command = Track.parse([str(clip), "--model", name, "--out", str(out), "--quiet"])
-    command.run()
+    out = folder / "out"
+    words = [folder / "clip.npy", "--model", folder / "model", "--out", out, "--quiet"]
+    Track.parse([str(word) for word in words]).run()
     summary = json.loads((out / "summary.json").read_text())
     return summary["frames"] / (summary["seconds"] - summary["seconds_until_first_frame"])
 
@@ -155,14 +155,12 @@ def main() -> None:
     parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
     parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
     given = parser.parse_args()
-    from sqair.config import ModelConfig
-
     model = build(ModelConfig(), jax.random.key(0)) if given.model == "untrained" else load_model(given.model)
     digits = "mnist" if Path(given.digits).is_dir() else given.digits
     results: dict[str, Any] = {"kind": "tracking", "model": Path(given.model).name, "digits": digits, "seeds": [0]}
     for what in given.what:
         if what == "speed":
-            results[what] = measure_speed(given.model, model, given.digits, given.frames)
+            results[what] = measure_speed(model, given.digits, given.frames)
         elif what == "memory":
             results[what] = measure_memory(model, given.digits)
         elif what == "batch":

@@ -56,7 +56,8 @@ class Overlay:
         import av
 
         with av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
-            stream = container.add_stream("libx264", rate=self.rate, options={"crf": "20", "preset": "superfast"})
+            options = {"crf": "20", "preset": "ultrafast" if self.zoom > 1 else "veryfast"}  # large pixels are easy
+            stream = container.add_stream("libx264", rate=self.rate, options=options)
             stream.width, stream.height = self.size
             stream.pix_fmt = "yuv420p"
             self.container, self.stream = container, stream

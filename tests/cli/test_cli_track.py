@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
@@ -116,6 +117,38 @@ def test_a_full_disk_leaves_nothing(refused, models: Path, clip: Path, monkeypat
 
     monkeypatch.setattr("sqair.tracking.latents.Latents.add", write)
     assert "No space left on device" in refused(1, "track", clip, "--model", models / "tiny")
+
+
+def encode(path: Path, frames: np.ndarray) -> bytes:
+    """An mp4 whose index stands before its frames."""
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
+        stream = container.add_stream("libx264", rate=25)
+        stream.height, stream.width = frames.shape[1:3]
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path.read_bytes()
+
+
+def test_a_truncated_video_is_tracked_with_a_warning(sqair, models: Path, here: Path) -> None:
+    content = encode(here / "whole.mp4", np.random.default_rng(0).integers(0, 255, (40, 32, 32, 3), np.uint8))
+    (here / "cut.mp4").write_bytes(content[: len(content) // 2])
+    done = sqair("track", "cut.mp4", "--model", models / "tiny", "--out", "out", "--quiet")
+    assert done.code == 0, done.err
+    (line,) = done.err.splitlines()
+    assert line.startswith("warning: cut.mp4: the clip ")
+    assert 5 < Tracks.read(here / "out" / "tracks.json").frames < 35
+
+
+def test_4k_frames(sqair, models: Path, here: Path) -> None:
+    encode(here / "large.mp4", np.zeros((1, 2160, 3840, 3), np.uint8))
+    done = sqair("track", "large.mp4", "--model", models / "tiny", "--out", "out")
+    assert done.code == 0, done.err
+    assert "frames of 3840x2160 are scaled to 16x9, set on black in 16x16" in done.err
+    tracks = Tracks.read(here / "out" / "tracks.json")
+    assert (tracks.frames, tracks.size, tracks.rate) == (1, (2160, 3840), 25.0)
+    with av.open(str(here / "out" / "overlay.mp4")) as container:
+        assert (container.streams.video[0].width, container.streams.video[0].height) == (1280, 720)
 
 
 def test_overwriting_touches_only_results(sqair, models: Path, clip: Path, here: Path) -> None:
