@@ -1,6 +1,7 @@
 """`Tracker` takes frames as they come and gives what was found in them; `track_batch` takes many clips at once."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import equinox as eqx
 import jax
@@ -57,35 +58,35 @@ class Tracker:
 
     def feed(self, frames: UInt8[ndarray, "T Y X C"]) -> list[Found]:
         """Go on with some frames of the model's size; returns what can be told by now, frame by frame, in numpy."""
-        found: list[Found] = []
-        for start in range(0, len(frames), self.block):
-            part = frames[start : start + self.block]
-            padded = np.zeros((self.block, *part.shape[1:]), np.uint8)
-            padded[: len(part)] = part
-            inputs = jnp.asarray(padded), jnp.array(len(part))
-            self._memory, told = _follow(self.model, self.settings, self.key, self._memory, *inputs)
-            waiting = max(0, self.settings.lag - self.seen)  # entries about frames before the first
-            found += _frames(told)[waiting : len(part)]
-            self.seen += len(part)
-        return found
+        parts = (frames[start : start + self.block] for start in range(0, len(frames), self.block))
+        return [found for part in parts for found in _frames(*self._send(part))]
+
+    def _send(self, part: UInt8[ndarray, "T Y X C"]) -> tuple[Found, slice]:
+        """Give a block to the device, which goes on by itself; what it will tell, and which entries count."""
+        padded = np.zeros((self.block, *part.shape[1:]), np.uint8)
+        padded[: len(part)] = part
+        inputs = jnp.asarray(padded), jnp.array(len(part))
+        self._memory, told = _follow(self.model, self.settings, self.key, self._memory, *inputs)
+        waiting = max(0, self.settings.lag - self.seen)  # entries about frames before the first
+        self.seen += len(part)
+        return told, slice(waiting, len(part))
 
     def finish(self) -> list[Found]:
         """What is still to be told of the last frames."""
         if self.settings.lag == 0 or self.seen == 0:
             return []
-        told = _frames(remaining(self.model, self.settings, self._memory))
-        return told[max(0, self.settings.lag - self.seen) :]
+        early = slice(max(0, self.settings.lag - self.seen), None)
+        return _frames(remaining(self.model, self.settings, self._memory), early)
 
-    def stream(self, frames: Iterable[UInt8[ndarray, "Y X C"]], block: int | None = None) -> Iterator[Found]:
-        """What is found in frames as they come, `block` at a time; a live source wants 1."""
-        held: list[ndarray] = []
-        for frame in frames:
-            held.append(frame)
-            if len(held) == (block or self.block):
-                yield from self.feed(np.stack(held))
-                held = []
-        if held:
-            yield from self.feed(np.stack(held))
+    def stream(self, frames: Iterable[UInt8[ndarray, "Y X C"]]) -> Iterator[Found]:
+        """What is found in frames as they come, a block at a time: the device has the next one while this is used."""
+        frames, sent = iter(frames), None
+        while held := list(islice(frames, self.block)):
+            before, sent = sent, self._send(np.stack(held))
+            if before is not None:
+                yield from _frames(*before)
+        if sent is not None:
+            yield from _frames(*sent)
         yield from self.finish()
 
 
@@ -93,10 +94,11 @@ _begin = eqx.filter_jit(first_memory)
 _follow = eqx.filter_jit(follow)
 
 
-def _frames(found: Found) -> list[Found]:
-    """Frame by frame, in numpy."""
+def _frames(found: Found, chosen: slice) -> list[Found]:
+    """The chosen frames one by one, in numpy."""
     arrays = jax.device_get(found)
-    return [jax.tree.map(lambda leaf, t=t: leaf[t], arrays) for t in range(len(arrays.error))]
+    numbers = range(len(arrays.error))[chosen]
+    return [jax.tree.map(lambda leaf, t=t: leaf[t], arrays) for t in numbers]
 
 
 @eqx.filter_jit
