@@ -95,19 +95,35 @@ def predict(
     """Observe the first `observe` frames of a clip and continue it by `frames` more, `futures` times.
 
     The source is what `track` takes: a file, a folder or a glob of images, an address, an array (T,H,W) or (T,H,W,3).
-    Later frames of the clip are never shown to the model; the result holds them for comparison.
+    Later frames of the clip are never shown to the model; the result holds them for comparison. `invert` and `rate` are
+    those of `track`. What had to be lived with, such as a missing end, comes as a warning.
     """
+    clip = one_clip(source, rate)
+    prediction = continue_clip(model, clip, observe=observe, frames=frames, futures=futures, invert=invert, seed=seed)
+    for note in clip.notes:
+        warnings.warn(f"{clip.name}: {note}", stacklevel=2)
+    return prediction
+
+
+def continue_clip(
+    model: SequenceModel,
+    clip: Clip,
+    *,
+    observe: int,
+    frames: int,
+    futures: int,
+    invert: Invert = "auto",
+    seed: int = 0,
+) -> Prediction:
+    """`predict` of a clip that is open; what had to be lived with stands in its notes."""
     check_numbers({"observe": observe, "frames": frames, "futures": futures}, (observe + frames) * futures)
     if model.frames_are_independent:
         raise UserError("this model knows no time: its frames are independent; predict with one of the kind sqair")
-    clip = one_clip(source, rate)
     fit, seen = _look(model, clip, observe, observe + frames, invert)
     pixels = jnp.asarray(seen[:observe], jnp.float32) / 255
     info = jax.device_get(_continue(model, jax.random.key(seed), pixels, frames, futures))
     parts = [jax.tree.map(lambda leaf, i=i: leaf[i], info) for i in range(futures)]
     scenes = [scene(model, part, fit, rate=clip.rate, source=clip.name) for part in parts]
-    for note in clip.notes:
-        warnings.warn(f"{clip.name}: {note}", stacklevel=2)
     return Prediction(seen, observe, scenes, fit)
 
 

@@ -43,6 +43,22 @@ def sqair(here: Path, capsys: pytest.CaptureFixture[str]) -> Sqair:
     return run
 
 
+@pytest.fixture
+def is_video() -> Callable[[Path, int], bool]:
+    """Whether a file is H.264 that browsers play, with even sides and so many frames."""
+    import av
+
+    def check(path: Path, frames: int) -> bool:
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            codec = stream.codec_context
+            shown = sum(1 for _ in container.decode(stream))
+            plays = (codec.name, codec.pix_fmt, shown) == ("h264", "yuv420p", frames)
+            return plays and not (codec.width | codec.height) & 1
+
+    return check
+
+
 def listing(folder: Path) -> dict[str, tuple[int, int]]:
     """Every file and folder below, with size and time of change."""
     stats = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*")}

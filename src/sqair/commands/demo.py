@@ -1,29 +1,36 @@
-"""``sqair demo``: what the shipped model finds in a clip of moving digits."""
+"""``sqair demo``: a made clip of moving digits, tracked as `sqair track` does and continued as `sqair predict` does."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from sqair.commands.common import Command, choose_device, finish, name_of, optional
 from sqair.commands.evaluate import trained_on
-from sqair.config import DataConfig
+from sqair.commands.predict import Predict
+from sqair.commands.track import Track
+from sqair.config import DataConfig, UserError
 
 if TYPE_CHECKING:
-    from sqair.commands.scenes import Scene
     from sqair.data import Sequences
+    from sqair.tracks import Tracks
 
 CHOICE = 20
 """Sequences of which one with as many digits as there can be is shown."""
-PARTICLES = 10
-"""Inferences of which the most probable is shown."""
+LENGTH = 30
+"""Frames of the clip."""
+SHOWN = 10
+"""Of these in overlay.png."""
+CLIP, FUTURES = "clip.npz", "futures"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Command):
     """See what a shipped model finds in a made clip of moving digits: no download, no GPU.
 
-    Writes overlay.png, overlay.mp4, tracks.txt (MOTChallenge) and summary.json.
+    Writes clip.npz, what `sqair track` writes of it (tracks, overlay.mp4, index.html and more), overlay.png, and in
+    futures/ what `sqair predict` writes: how the clip may go on after three frames.
 
     examples:
       sqair demo
@@ -40,88 +47,72 @@ class Demo(Command):
     """Folder for results."""
 
     def run(self) -> None:
-        """Make a clip, infer, write."""
+        """Make a clip, track it, continue it."""
         choose_device(self.common)
-        import jax
-        import jax.numpy as jnp
-
-        from sqair.commands.scenes import infer, load_objects, scene
-        from sqair.image import as_frames
+        from sqair.commands.scenes import load_objects
+        from sqair.commands.track_clip import Job, track_clip
+        from sqair.data import save_sequences
+        from sqair.data.video import open_clips
+        from sqair.tracks import Tracks
         from sqair.training.checkpoint import read_card
         from sqair.training.runs import choose_folder
 
         out = Path(self.out) if self.out is not None else None
         folder = choose_folder(self.NAME, name_of(self.model), out, overwrite=self.common.overwrite)
-        model = load_objects(self.model)
-        clip = make_clip(trained_on(read_card(self.model)), self.seed)
-        self.common.say("looking for objects (compiles first, about 10 s)")
-        info = infer(model, jax.random.key(self.seed), as_frames(jnp.asarray(clip.frames)), PARTICLES)
-        found = scene(model, info)
-        write(folder, clip, found, {"model": self.model, "seed": self.seed})
-        print(describe(clip, found))
+        model, card = load_objects(self.model), read_card(self.model)
+        if model.frames_are_independent:
+            raise UserError(f"{self.model} knows no time; give the demo a model of the kind sqair")
+        made = make_clip(trained_on(card), self.seed)
+        save_sequences(folder / CLIP, made)
+        (clip,), (again,) = open_clips(folder / CLIP), open_clips(folder / CLIP)
+        asked = {"model": self.model, "seed": self.seed, "common": self.common}
+        track, predict = Track(sources=(str(folder / CLIP),), **asked), Predict(source=str(folder / CLIP), **asked)
+        with ThreadPoolExecutor(1) as pool:  # most of the time goes into compilation: one core for each command
+            futures = pool.submit(predict.make, folder / FUTURES, again, model)
+            track_clip(Job(track, model, card, stop=lambda: False), clip, folder, None)
+            futures.result()
+        found = Tracks.read(folder / "tracks.json")
+        draw(folder / "overlay.png", made, found)
+        print(describe(made, found, folder))
         finish(folder)
 
 
 def make_clip(config: DataConfig, seed: int) -> "Sequences":
-    """The first clip of the test digits that shows as many as there can be, as numpy arrays without sequence axis."""
+    """One sequence of test digits, the first that shows as many as there can be, as numpy arrays."""
     import jax
     import numpy as np
 
     from sqair.data import open_data
 
-    source = open_data(dataclasses.replace(config, name="moving-mnist", digits="strokes"), "test")
-    clips = jax.tree.map(np.asarray, source.fixed(CHOICE, seed))
-    return jax.tree.map(lambda leaf: leaf[int(clips.counts[:, 0].argmax())], clips)
+    config = dataclasses.replace(config, name="moving-mnist", digits="strokes", length=LENGTH)
+    clips = jax.tree.map(np.asarray, open_data(config, "test").fixed(CHOICE, seed))
+    chosen = int(clips.counts[:, 0].argmax())
+    return jax.tree.map(lambda leaf: leaf[chosen : chosen + 1], clips)
 
 
-def write(folder: Path, clip: "Sequences", found: "Scene", about: dict[str, Any]) -> None:
-    """The four files."""
+def draw(path: Path, made: "Sequences", found: "Tracks") -> None:
+    """The first frames of the clip, and below them the boxes of what was found."""
     import numpy as np
 
-    from sqair.figures import Row, strip, video
-    from sqair.training.files import write_json, write_text
+    from sqair.figures import Row, strip
 
-    frames = np.asarray(clip.frames)
-    seen, overlay = Row("input", frames), Row("input, and what was found", frames, found.boxes, found.ids)
-    drawn = Row("reconstruction", found.canvas, found.boxes, found.ids)
-    write_json(folder / "summary.json", about | summary(clip, found))
-    write_text(folder / "tracks.txt", motchallenge(found))
-    strip(folder / "overlay.png", [seen, drawn])
-    video(folder / "overlay.mp4", [overlay, drawn])
-
-
-def summary(clip: "Sequences", found: "Scene") -> dict[str, Any]:
-    """Counts per frame, and how often they agree."""
-    true = [] if clip.counts is None else [int(count) for count in clip.counts]
-    inferred = [int(count) for count in found.counts]
-    right = sum(a == b for a, b in zip(true, inferred, strict=True))
-    identities = len({int(i) for i in found.ids.flat if i >= 0})
-    return {
-        "frames": len(true),
-        "true_counts": true,
-        "inferred_counts": inferred,
-        "counting": right / len(true),
-        "identities": identities,
-    }
+    frames = np.asarray(made.frames)[0, :SHOWN]
+    shown = found.between(0, len(frames))
+    boxes = np.full((len(frames), len(shown.ids), 4), np.nan, np.float32)
+    ids = np.full(boxes.shape[:2], -1)
+    columns = np.searchsorted(shown.ids, shown.id)
+    boxes[shown.frame, columns], ids[shown.frame, columns] = shown.box, shown.id
+    strip(path, [Row("clip", frames), Row("found", frames, boxes, ids)])
 
 
-def motchallenge(found: "Scene") -> str:
-    """Lines of frame, id, left, top, width, height, confidence, -1, -1, -1; frames and ids start at 1."""
-    lines = []
-    for t, (boxes, ids) in enumerate(zip(found.boxes, found.ids, strict=True)):
-        for box, identity in zip(boxes, ids, strict=True):
-            if identity >= 0 and box[0] == box[0]:  # NaN: alive but out of sight
-                left, top, width, height = (f"{value:g}" for value in box)
-                lines.append(f"{t + 1},{identity + 1},{left},{top},{width},{height},1,-1,-1,-1\n")
-    return "".join(lines)
-
-
-def describe(clip: "Sequences", found: "Scene") -> str:
-    """What was found, for people."""
-    facts = summary(clip, found)
+def describe(made: "Sequences", found: "Tracks", folder: Path) -> str:
+    """What was found, and where to look, for people."""
+    true: Any = made.counts
+    right = float((true[0] == found.counts).mean())
     return (
-        f"true number of digits in each frame:      {' '.join(map(str, facts['true_counts']))}\n"
-        f"inferred number of objects in each frame: {' '.join(map(str, facts['inferred_counts']))}\n"
-        f"{facts['counting']:.0%} of {facts['frames']} frames counted right, {facts['identities']} identities\n"
-        "look at overlay.png and overlay.mp4: boxes around what was found, coloured by identity"
+        f"true number of digits in each frame:      {' '.join(map(str, true[0]))}\n"
+        f"inferred number of objects in each frame: {' '.join(map(str, found.counts))}\n"
+        f"{right:.0%} of {found.frames} frames counted right, {len(found.ids)} identities\n"
+        f"how the clip may go on after three frames: {folder / FUTURES / 'index.html'}\n"
+        f"open this first: {folder / 'index.html'}"
     )

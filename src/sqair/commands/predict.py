@@ -1,5 +1,6 @@
 """``sqair predict``: how a clip may go on after its first frames."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -90,11 +91,11 @@ class Predict(Command):
         """Predict and write all files; returns the summary."""
         from sqair.commands.scenes import sequences_of
         from sqair.data import save_sequences
-        from sqair.generation import predict
+        from sqair.generation import continue_clip
         from sqair.training.files import write_json
 
         self.common.say(f"continuing {clip.name} (compiles first, about 20 s)")
-        predicted = predict(
+        predicted = continue_clip(
             model,
             clip,
             observe=self.observe,
@@ -105,6 +106,8 @@ class Predict(Command):
         )
         if done := predicted.fit.describe():
             self.common.say(f"{clip.name}: {done}")
+        for note in clip.notes:
+            print(f"warning: {clip.name}: {note}", file=sys.stderr)
         summary = self.about(clip) | numbers(predicted)
         save_sequences(folder / "future.npz", sequences_of(predicted.futures))
         write_json(folder / "summary.json", summary)
