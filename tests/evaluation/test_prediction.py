@@ -11,8 +11,8 @@ from sqair.config import DataConfig, ModelConfig, UserError, VRNNConfig
 from sqair.data import Sequences
 from sqair.data.digits import STROKES
 from sqair.evaluation import prediction as module
-from sqair.evaluation.prediction import Futures, constant_velocity, object_errors, prediction, whole_boxes
-from sqair.image import ImageModel, tight_boxes
+from sqair.evaluation.prediction import Futures, constant_velocity, object_errors, prediction
+from sqair.image import ImageModel, tight_boxes, whole_boxes
 from sqair.objects import Objects
 from sqair.training.checkpoint import build
 
@@ -90,6 +90,12 @@ def test_whole_boxes_are_tight_boxes_inside_the_frame() -> None:
     tight, whole = tight_boxes(image, objects)[0], whole_boxes(image, objects)[0]
     np.testing.assert_allclose(whole[0], tight[0], atol=1.0)  # a glimpse's pixel is a frame's pixel
     assert whole[1, 0] + whole[1, 2] > 20 >= tight[1, 0] + tight[1, 2], "the frame cuts the other one off"
+    share = float(tight[1, 2:].prod() / whole[1, 2:].prod())
+    assert 0.2 < share < 0.8
+    for least in (0.9 * share, 1.1 * share):
+        boxes = tight_boxes(image, objects, least)[0]
+        np.testing.assert_array_equal(boxes[0], tight[0])
+        assert bool(np.isnan(boxes[1]).all()) == (least > share)
 
 
 @pytest.mark.parametrize("kind", ["sqair", "vrnn"])

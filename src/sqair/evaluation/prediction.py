@@ -28,7 +28,7 @@ from numpy import ndarray
 from sqair.config import DataConfig, UserError
 from sqair.data import MOTIONS, Sequences, open_data
 from sqair.evaluation.evaluate import ROWS, check_frames
-from sqair.image import VISIBLE, ImageModel, as_frames
+from sqair.image import as_frames, whole_boxes
 from sqair.model import SQAIR, SequenceModel
 from sqair.objective import draw_particles
 from sqair.objects import Objects, State
@@ -130,23 +130,6 @@ def sequence_futures(
         boxes = jnp.zeros((*objects.identity.shape, 4))
     still = jnp.square(seen[-1] - later).mean((1, 2, 3))
     return Futures(boxes, objects.identity, pixels, still)
-
-
-def whole_boxes(image: ImageModel, objects: Objects) -> Float[Array, "T N 4"]:
-    """The box around the pixels of each glimpse above a tenth of its maximum, in the frame's pixels, not clipped."""
-    windows = image.transformer.boxes(objects.where)
-    glimpses = jax.vmap(image.glimpses)(objects.what).max(-1)
-    seen = glimpses > VISIBLE * glimpses.max((-2, -1), keepdims=True)
-    ends = [_ends(seen.any(axis)) for axis in (-2, -1)]  # of columns, then of rows
-    low, high = (jnp.stack([end[side] for end in ends], -1) for side in (0, 1))
-    sides = jnp.array([glimpses.shape[-1] - 1, glimpses.shape[-2] - 1])
-    corner = windows[..., :2] + low / sides * (windows[..., 2:] - 1)
-    return jnp.concatenate([corner, (high - low) / sides * (windows[..., 2:] - 1) + 1], -1)
-
-
-def _ends(line: Array) -> tuple[Array, Array]:
-    """The first and the last true entry of the last axis."""
-    return jnp.argmax(line, -1), line.shape[-1] - 1 - jnp.argmax(line[..., ::-1], -1)
 
 
 # --- errors

@@ -25,6 +25,9 @@ from sqair.model import SequenceModel, no_restraint
 from sqair.objective import draw_particles, resample
 from sqair.objects import Objects, State, unite
 
+IN_SIGHT = 0.25
+"""An object of whose box less lies in the frame is out of sight: it keeps its identity and has no box, since of such
+slivers nobody could tell where they are. Truth is ignored from the same share on."""
 MARGIN = 1.0
 """Nats by which a frame must be more likely without an object before it is doubted."""
 PATIENCE = 3
@@ -229,8 +232,8 @@ def tell(model: SequenceModel, settings: Settings, record: Record) -> Found:
     """What a record says, with boxes, and pictures if they are wanted."""
     image: ImageModel = model.image  # type: ignore[attr-defined]
     objects = record.objects
-    here = objects.pres > 0
-    box = jax.tree.map(lambda leaf: leaf[0], tight_boxes(image, jax.tree.map(lambda leaf: leaf[None], objects)))
+    here, alone = objects.pres > 0, jax.tree.map(lambda leaf: leaf[None], objects)
+    box = jax.tree.map(lambda leaf: leaf[0], tight_boxes(image, alone, IN_SIGHT))
     box = jnp.where((record.doubted > 0)[:, None], jnp.nan, box)
     where_box = jnp.where(here[:, None], image.transformer.boxes(objects.where), jnp.nan)
     canvas = glimpses = None
