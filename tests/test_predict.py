@@ -1,6 +1,7 @@
 """Futures and dreams: they depend on the observed frames alone, are drawn by weight, and agree with their tracks."""
 
 import dataclasses
+from typing import Any
 
 import helpers
 import jax
@@ -15,7 +16,7 @@ from sqair.config import UserError
 from sqair.model import SQAIR
 
 CLIP = np.round(np.asarray(helpers.film(4))[..., 0] * 255).astype(np.uint8)
-NUMBERS = {"observe": 2, "frames": 3, "futures": 5, "seed": 1}
+NUMBERS: dict[str, Any] = {"observe": 2, "frames": 3, "futures": 5, "seed": 1}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sqair.data import open_data
     from sqair.evaluation.evaluate import evaluate
     from sqair.generation import Prediction, Scene, predict, sample
-    from sqair.model import SQAIR
+    from sqair.model import SQAIR, SequenceModel
     from sqair.tracking.clips import track
     from sqair.tracks.table import Tracks
     from sqair.training.checkpoint import from_pretrained, save_pretrained
@@ -32,6 +32,7 @@ __all__ = [
     "Prediction",
     "Preset",
     "Scene",
+    "SequenceModel",
     "Tracks",
     "TrainConfig",
     "UserError",
@@ -54,6 +55,7 @@ _HOMES = {
     "VRNN": "baselines.vrnn",
     "Prediction": "generation",
     "Scene": "generation",
+    "SequenceModel": "model",
     "evaluate": "evaluation.evaluate",
     "from_pretrained": "training.checkpoint",
     "load": "training.checkpoint",
