@@ -11,7 +11,21 @@ from sqair.commands.evaluate import Evaluate
 from sqair.commands.predict import Predict
 from sqair.commands.report import Report
 from sqair.commands.sample import Sample
+from sqair.commands.table import Table
 from sqair.commands.track import Track
 from sqair.commands.train import Train
 
-__all__ = ["Bench", "Command", "Common", "Data", "Demo", "Evaluate", "Predict", "Report", "Sample", "Track", "Train"]
+__all__ = [
+    "Bench",
+    "Command",
+    "Common",
+    "Data",
+    "Demo",
+    "Evaluate",
+    "Predict",
+    "Report",
+    "Sample",
+    "Table",
+    "Track",
+    "Train",
+]

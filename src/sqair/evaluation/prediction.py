@@ -35,7 +35,7 @@ from sqair.objects import Objects, State
 
 OBSERVED, PREDICTED, FUTURES = 3, 10, 20
 FARTHEST = 15.0
-"""Pixels between the centres of an object and of its match at most: half of a large digit's side."""
+"""Pixels between the centres of an object and of its match at most."""
 
 
 class Futures(NamedTuple):
