@@ -225,7 +225,8 @@ def test_the_papers_numbers():
         100_000,
         3,
     )
-    assert (paper.discovery_dropout, paper.discovery_cost, paper.rediscovery_cost, paper.clip) == (0, 0, 0, 0)
+    assert (paper.discovery_dropout, paper.discovery_cost, paper.rediscovery_cost) == (0, 0, 0)
+    assert (paper.clip, paper.clip_frame) == (0, 0)
     assert paper.precision == "float32"
 
 

@@ -340,3 +340,39 @@ def test_a_saved_zero_is_never_divided_by():
         return carry.sum() + ys.sum()
 
     assert np.isfinite(jax.jit(jax.grad(value))(jnp.eye(H))).all()
+
+
+# --- gradients through time
+
+
+def chain(limit: float, carry: jax.Array) -> jax.Array:
+    """A carry that grows tenfold in every iteration, and with it the gradient."""
+
+    def body(_: tuple, carry: tuple, x: tuple, datum: tuple) -> tuple:
+        value, count = jax.vmap(lambda carry: loops.limited(carry, limit))(carry)
+        return (10 * value, count + 1), value.sum()
+
+    (value, _), ys = loops.scan(body, (), (carry, jnp.zeros(len(carry), int)), (), jnp.zeros(T), jnp.array(T))
+    return value.sum() + 0 * ys.sum()
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_gradient_through_time_is_limited_for_each_row():
+    """Every iteration passes on ten times what it got, but no more than the limit; values stay as they are."""
+    carry = jnp.array([[1.0, 0.0], [2.0, 3.0]])
+    full = jax.grad(lambda c: chain(0.0, c))(carry)
+    np.testing.assert_allclose(full, 10.0**T)
+    limit = jax.jit(jax.value_and_grad(chain, argnums=1))
+    for most in (50.0, jnp.array(50.0)):
+        value, gradient = (
+            limit(most, carry) if isinstance(most, jax.Array) else jax.value_and_grad(chain, 1)(most, carry)
+        )
+        np.testing.assert_allclose(value, chain(0.0, carry))
+        np.testing.assert_allclose(gradient, np.full((2, 2), 50.0 / np.sqrt(2)))
+    np.testing.assert_allclose(limit(jnp.array(0.0), carry)[1], full, err_msg="a limit of 0 is none")
+    np.testing.assert_allclose(limit(jnp.array(1e9), carry)[1], full)
+
+
+def test_a_gradient_of_zero_stays_zero_under_a_limit():
+    gradient = jax.grad(lambda x: 0.0 * loops.limited({"a": x, "n": jnp.arange(2)}, 1.0)["a"].sum())(jnp.ones(3))
+    np.testing.assert_array_equal(gradient, np.zeros(3))

@@ -180,7 +180,7 @@ class TrainConfig:
     """Last part of training in which the learning rate falls to 0 along a cosine; 0 for never."""
     clip: float = 10.0
     """Largest gradient norm; 0 for no clipping."""
-    clip_frame: float = 0.0
+    clip_frame: float = 100.0
     """Largest norm of the gradient that a particle passes from a frame to the one before it; 0 for no clipping."""
     precision: Literal["float32", "tf32", "bf16"] = "tf32"
     """Factors of matrix products while training on a GPU: exact, or rounded to 10 or 7 bits, with exact sums."""
@@ -190,7 +190,7 @@ class TrainConfig:
     """Curriculum: steps until one more frame is added."""
     discovery_dropout: float = 0.9
     """Training only: probability that a frame t > 1 is without discovery, for the whole batch."""
-    discovery_cost: float = 50.0
+    discovery_cost: float = 20.0
     """Training only: nats per discovered object, annealed to 0 ..."""
     discovery_cost_steps: int = 4_000
     """... over so many steps."""
@@ -212,6 +212,8 @@ class TrainConfig:
     """Evaluations without a new best after which training stops early; 0 for never."""
     restart_collapsed: bool = False
     """Replace a member that the alarm finds collapsed: early afresh, later by a copy of the best healthy one."""
+    spike: float = 100.0
+    """Skip a step whose gradient norm is more than so many times its running mean; 0 for never."""
 
 
 @dataclass(frozen=True)
@@ -233,12 +235,14 @@ PAPER_RECIPE = TrainConfig(
     decay=(400_000, 1_000_000),
     final_decay=0.0,
     clip=0.0,
+    clip_frame=0.0,
     precision="float32",
     first_length=3,
     stage=100_000,
     discovery_dropout=0.0,
     discovery_cost=0.0,
     evaluate_every=10_000,
+    spike=0.0,
 )
 """App. D.1; the last learning rate is 1.11e-6, a third as in the authors' program, where the paper prints 1e-6."""
 
@@ -330,6 +334,7 @@ PRESETS: dict[str, Preset] = {
             batch=16,
             learning_rate=8e-4,
             stage=450,
+            discovery_cost=50.0,
             discovery_cost_steps=6_000,
             evaluate_every=375,
             validation_sequences=128,

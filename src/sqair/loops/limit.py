@@ -23,17 +23,17 @@ def limited(tree: PyTree, limit: float | Float[Array, ""]) -> PyTree:
 
 
 @jax.custom_vjp
-def _limited(leaves: list, limit: Array) -> list:
+def _limited(leaves: list, limit: Any) -> list:
     return leaves
 
 
-def _forward(leaves: list, limit: Array) -> tuple[list, Array]:
+def _forward(leaves: list, limit: Any) -> tuple[list, Any]:
     return leaves, limit
 
 
-def _backward(limit: Array, cotangents: list) -> tuple[list, Any]:
-    squared = sum(jnp.square(leaf).sum() for leaf in cotangents)
-    norm = jnp.sqrt(jnp.maximum(squared, jnp.finfo(limit.dtype).tiny))
+def _backward(limit: Any, cotangents: list) -> tuple[list, None]:
+    squared = jnp.stack([jnp.square(leaf).sum() for leaf in cotangents]).sum()
+    norm = jnp.sqrt(jnp.maximum(squared, jnp.finfo(squared.dtype).tiny))
     scale = jnp.where(limit > 0, jnp.minimum(1.0, limit / norm), 1.0)
     return [scale * leaf for leaf in cotangents], None
 

@@ -39,7 +39,8 @@ def is_costly(primitive: Any, *factors: Any, **params: Any) -> bool:
     is smaller than both. So a glimpse is saved, but not what reading or writing it has in between.
     """
     if primitive.name == "dot_general" and params["dimension_numbers"][1][0]:
-        return product_size(*factors, params["dimension_numbers"]) < min(factor.size for factor in factors)
+        left, right = factors
+        return product_size(left, right, params["dimension_numbers"]) < min(left.size, right.size)
     return primitive.name not in CHEAP
 
 
