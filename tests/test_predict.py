@@ -12,7 +12,8 @@ import pytest
 import sqair
 from sqair import generation
 from sqair.baselines.air import AIR
-from sqair.config import UserError
+from sqair.baselines.vrnn import VRNN
+from sqair.config import UserError, VRNNConfig
 from sqair.model import SQAIR
 
 CLIP = np.round(np.asarray(helpers.film(4))[..., 0] * 255).astype(np.uint8)
@@ -30,6 +31,10 @@ def prediction(model: SQAIR) -> sqair.Prediction:
     return sqair.predict(model, CLIP, **NUMBERS)
 
 
+def changed(**numbers: Any) -> dict[str, Any]:
+    return NUMBERS | numbers
+
+
 def same(one: sqair.Scene, other: sqair.Scene) -> bool:
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one[:6], other[:6], strict=True))
 
@@ -39,13 +44,13 @@ def test_what_comes_later_is_not_seen(model: SQAIR, prediction: sqair.Prediction
     again = sqair.predict(model, other, **NUMBERS)
     assert all(map(same, again.futures, prediction.futures))
     assert not np.array_equal(again.clip, prediction.clip)
-    changed = sqair.predict(model, np.concatenate([CLIP[2:], CLIP[:2]]), **NUMBERS)
-    assert not all(map(same, changed.futures, prediction.futures))
+    swapped = sqair.predict(model, np.concatenate([CLIP[2:], CLIP[:2]]), **NUMBERS)
+    assert not all(map(same, swapped.futures, prediction.futures))
 
 
 def test_futures_differ_by_number_and_seed(model: SQAIR, prediction: sqair.Prediction) -> None:
     assert len({future.frames[2:].tobytes() for future in prediction.futures}) > 2  # empty ones are alike
-    again = sqair.predict(model, CLIP, **(NUMBERS | {"seed": 2}))
+    again = sqair.predict(model, CLIP, **changed(seed=2))
     assert not all(map(same, again.futures, prediction.futures))
 
 
@@ -119,12 +124,25 @@ def test_dark_on_light_is_inverted_as_for_tracking(model: SQAIR, prediction: sqa
     assert not sqair.predict(model, 255 - CLIP, **NUMBERS, invert="no").fit.inverted
 
 
+def test_a_model_without_objects_predicts_pixels() -> None:
+    sizes = VRNNConfig(latent_size=3, layers=1)
+    model = helpers.build(VRNN, dataclasses.replace(helpers.TINY, kind="vrnn", vrnn=sizes))
+    found = sqair.predict(model, CLIP, **NUMBERS)
+    assert found.pixel_error.shape == (5, 2)
+    assert (found.pixel_error > 0).all()
+    for future in found.futures:
+        assert future.frames.shape == (5, 8, 8, 1)
+        assert future.ids.shape == (5, 0)
+        assert len(future.tracks) == 0
+        assert future.tracks.frames == 5
+
+
 def test_what_is_refused(model: SQAIR) -> None:
     with pytest.raises(UserError, match="array has 4 frames, fewer than the 5 to observe"):
         sqair.predict(model, CLIP, observe=5)
     for name in ("observe", "frames", "futures"):
         with pytest.raises(UserError, match=f"{name} must be at least 1, not 0"):
-            sqair.predict(model, CLIP, **(NUMBERS | {name: 0}))
+            sqair.predict(model, CLIP, **changed(**{name: 0}))
     with pytest.raises(UserError, match="count must be at least 1, not -1"):
         sqair.sample(model, count=-1)
     with pytest.raises(UserError, match="at most 20000"):

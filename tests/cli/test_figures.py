@@ -75,3 +75,22 @@ def test_video_shows_every_frame(tmp_path: Path) -> None:
     wanted = paint(Row("", FRAMES), 9)[1].astype(float)
     found = pictures[1][TEXT + 2 * GAP :, GAP:][:108, :90].astype(float)
     assert np.abs(found - wanted).mean() < 4
+
+
+def test_what_was_observed_is_marked(tmp_path: Path) -> None:
+    rows = [Row("one", FRAMES)]
+    for observed in (0, 1):
+        strip(tmp_path / f"{observed}.png", rows, zoom=2, observed=observed)
+        video(tmp_path / f"{observed}.gif", rows, zoom=9, observed=observed)
+    with Image.open(tmp_path / "0.png") as plain, Image.open(tmp_path / "1.png") as marked:
+        left = plain.width - 20 - 2 * GAP  # of the gap between the two frames
+        differs = (np.asarray(plain) != np.asarray(marked)).any((0, 2))
+        assert set(np.flatnonzero(differs)) <= set(range(left, left + GAP))
+        assert differs.any()
+    with Image.open(tmp_path / "0.gif") as plain, Image.open(tmp_path / "1.gif") as marked:
+        labels = [np.asarray(picture.convert("L"))[: TEXT + 2 * GAP] for picture in (plain, marked)]
+        assert (labels[1] < 128).sum() > (labels[0] < 128).sum()  # more letters over the first frame
+        plain.seek(1)
+        marked.seek(1)
+        labels = [np.asarray(picture.convert("L"))[: TEXT + 2 * GAP] for picture in (plain, marked)]
+        assert (labels[1] < 128).sum() == (labels[0] < 128).sum()
