@@ -24,6 +24,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         os.unlink(name)
         raise
+    sync_folder(path.parent)
 
 
 def _umask() -> int:

@@ -41,7 +41,9 @@ def same(a: Any, b: Any) -> bool:
 
 def edit_card(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    card = json.loads(path.read_text()) | changes
+    card.pop("sha256", None)  # edited on purpose
+    path.write_text(json.dumps(card))
 
 
 def edit_tensors(folder: Path, change: dict[str, np.ndarray | None]) -> None:
@@ -175,8 +177,11 @@ def test_refused_tensors(saved: Path) -> None:
         ({"first_prior": np.zeros(9, np.float32)}, "'first_prior' is float32 (9,), not float32 (8,)"),
         ({"first_prior": np.zeros(8, np.int32)}, "'first_prior' is int32 (8,), not float32 (8,)"),
         ({"first_prior": np.zeros(8, np.float64)}, "'first_prior' is float64"),
+        ({"first_prior": np.ones(8, np.float32)}, "is damaged: it is not what config.json says"),
         ({"first_prior": bad}, "not finite in 'first_prior'"),
     ]:
+        if "finite" in line:  # so it was saved
+            edit_card(saved)
         (saved / "model.safetensors").write_bytes(whole)
         edit_tensors(saved, change)
         assert line in refusal(saved)
@@ -188,3 +193,24 @@ def test_a_checkpoint_of_another_model_is_refused(saved: Path) -> None:
     assert "is float32 (8, 64), not float32 (9, 64)" in refusal(saved)
     edit_card(saved, model=card["model"] | {"kind": "air"})
     assert "not a file of this model" in refusal(saved)
+
+
+def test_an_edited_card_is_refused_unless_that_was_on_purpose(saved: Path) -> None:
+    path = saved / "config.json"
+    path.write_text(path.read_text().replace('"step": 7', '"step": 8'))
+    assert "'training.step' was edited: copy it again, or delete its key 'sha256'" in refusal(saved)
+    edit_card(saved)
+    assert read_card(saved)["training"]["step"] == 8
+
+
+def test_entries_added_to_a_card_are_welcome(saved: Path) -> None:
+    card = json.loads((saved / "config.json").read_text())
+    card["training"]["typical"] = [1.0]
+    (saved / "config.json").write_text(json.dumps(card | {"evaluation": {}}))
+    load_model(saved)
+
+
+def test_files_that_are_too_large_are_not_read(saved: Path) -> None:
+    with (saved / "model.safetensors").open("ab") as file:
+        file.truncate(2**32)  # without taking space
+    assert "is larger than" in refusal(saved)

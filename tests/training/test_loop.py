@@ -20,7 +20,7 @@ from sqair.training import loop, pace, population, resume
 from sqair.training.checkpoint import load_model, named_arrays, read_card
 from sqair.training.loop import Progress, Stopped, check_preset, train
 from sqair.training.population import Population
-from sqair.training.resume import Notes, check_resumable, checkpoints, load_state, read_notes, save_state
+from sqair.training.resume import Notes, check_resumable, checkpoints, load_state, newest, save_state
 from sqair.training.runs import read_metrics, read_run
 from sqair.training.step import TrainState, first_state, model_frames, seed_keys, without_totals
 
@@ -75,7 +75,7 @@ def test_what_a_run_leaves(small: Preset, finished: Path) -> None:
     card = read_card(finished)["training"]
     assert (card["step"], card["validation_bound"]) == (best["step"], best["validation_bound"])
     assert tensors(finished) == tensors(finished / "best")
-    assert read_notes(finished).preset == small
+    assert newest(finished).notes.preset == small
 
 
 def test_the_validation_bound_is_the_models_own(small: Preset, finished: Path) -> None:
@@ -107,7 +107,7 @@ def test_stopped_anywhere_and_resumed_it_ends_the_same(
     assert read_run(tmp_path / "run")["outcome"] == "stopped"
     stopped = int(checkpoints(tmp_path / "run")[-1].name)
     assert step <= stopped < 240
-    taken = read_notes(tmp_path / "run").seconds
+    taken = newest(tmp_path / "run").notes.seconds
     assert taken > 0
     train(small, tmp_path / "run", quiet=True, resume=True)
     assert numbers(tmp_path / "run") == numbers(finished)
@@ -138,7 +138,7 @@ def test_a_crash_loses_only_what_came_after_the_last_checkpoint(
 def test_new_and_loaded_states_are_typed_alike(small: Preset, finished: Path) -> None:
     """Otherwise a resumed run would compile its step anew."""
     new = first_state(small, seed_keys(0).weights)
-    loaded, _ = load_state(finished, Population(small), new)
+    loaded = load_state(newest(finished), Population(small), new)
     for state in (new, loaded, without_totals(loaded)):
         assert not any(leaf.weak_type for leaf in named_arrays(state).values())
 
@@ -255,9 +255,10 @@ def test_advice_without_clipping(small: Preset, tmp_path: Path, monkeypatch: pyt
 def test_a_complete_checkpoint_is_not_written_again(small: Preset, finished: Path, monkeypatch) -> None:
     monkeypatch.setattr(resume, "folder_written_atomically", None)
     only = Population(small)
-    state, notes = load_state(finished, only, only.first())
+    found = newest(finished)
+    state = load_state(found, only, only.first())
     before = (finished / "checkpoints/00000240").stat().st_mtime_ns
-    assert save_state(finished, only, state, notes) == finished / "checkpoints/00000240"
+    assert save_state(finished, only, state, found.notes) == finished / "checkpoints/00000240"
     assert (finished / "checkpoints/00000240").stat().st_mtime_ns == before
 
 
@@ -265,8 +266,8 @@ def test_steps_may_change_where_the_learning_rate_does_not_depend_on_them(small:
     free = dataclasses.replace(small, train=dataclasses.replace(small.train, final_decay=0.0))
     more = dataclasses.replace(free, train=dataclasses.replace(free.train, steps=300, keep=3, patience=2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resume, "read_notes", lambda run: Notes(free, 240, None, 1.0))
-        assert check_resumable(finished, more).seconds == 1.0
+        patch.setattr(resume, "read_notes", lambda folder: Notes(free, 240, None, 1.0))
+        assert check_resumable(finished, more).notes.seconds == 1.0
 
 
 @pytest.mark.parametrize(

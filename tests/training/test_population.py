@@ -21,7 +21,7 @@ from sqair.training import health, population
 from sqair.training.checkpoint import load_model, named_arrays, read_card
 from sqair.training.loop import Progress, Stopped, train
 from sqair.training.population import Population, catch_up, train_members
-from sqair.training.resume import checkpoints, read_notes
+from sqair.training.resume import checkpoints, newest
 from sqair.training.runs import read_metrics, read_run
 from sqair.training.step import Nvil, TrainState, first_state, seed_keys, train_steps
 
@@ -259,7 +259,7 @@ def test_the_best_member_is_the_runs_model(finished: Path) -> None:
     best = max(bounds, key=lambda m: bounds[m])
     assert read_card(finished)["training"]["member"] == best
     assert tensors(finished) == tensors(finished / "best") == tensors(finished / "members" / str(best))
-    assert read_notes(finished).best == bounds[best]
+    assert newest(finished).notes.best == bounds[best]
     assert read_run(finished)["outcome"] == "finished"
 
 

@@ -144,9 +144,9 @@ class Train(Command):
 
     def _earlier(self) -> Preset:
         """The settings of the run that is to be resumed."""
-        from sqair.training.resume import read_notes
+        from sqair.training.resume import newest
 
-        return read_notes(self._folder()).preset
+        return newest(self._folder()).notes.preset
 
     def _folder(self) -> Path:
         """Where the run is, or will be."""

@@ -1,11 +1,13 @@
 """Models as files: config.json and model.safetensors, never pickle, so that loading a stranger's file runs nothing.
 
 A tensor's name is its path in the model, such as `propagation.relation.rnn.weight`. Weights may lie on disk in half
-precision; in memory they are float32. Everything that does not fit is refused with one line, before it is used.
+precision; in memory they are float32. Everything that does not fit, is too large, or is not what its checksum in
+config.json says (its key `sha256`, which older files do not have) is refused with one line, before it is used.
 """
 
 import importlib.resources
 import json
+from collections.abc import Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,10 +29,15 @@ from sqair.files import written_atomically
 from sqair.model import SQAIR, SequenceModel
 from sqair.settings import check, from_dict, to_dict
 from sqair.training.files import write_json
+from sqair.training.manifest import Damaged, changed_entry, checksum
 
 T = TypeVar("T")
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+LARGEST_CARD, LARGEST_HEADER = 2**20, 2**20
+"""Bytes of a config.json, and of what a safetensors file has besides its numbers, at most."""
+READ = 2**24
+"""Bytes that are read at once."""
 
 
 @eqx.filter_jit
@@ -62,10 +69,14 @@ def save_tensors(path: Path, tree: Any, *, half: bool = False, metadata: dict[st
         file.write(safetensors.numpy.save(arrays, metadata))
 
 
-def load_tensors(path: Path | Traversable, like: T) -> T:
-    """`like`, whose arrays may be shapes only, with the arrays of a file; every name, shape and type must fit."""
-    arrays = _read_tensors(path)
+def load_tensors(path: Path | Traversable, like: T, added: Sequence[str] = ()) -> T:
+    """`like`, whose arrays may be shapes only, with the arrays of a file; every name, shape and type must fit.
+
+    `added` names arrays that the file may lack: those stay as they are.
+    """
     wanted = named_arrays(like)
+    arrays = _parse_tensors(path, _read(path, LARGEST_HEADER + sum(_nbytes(leaf) for leaf in wanted.values())))
+    arrays = {name: np.asarray(wanted[name]) for name in added if name in wanted} | arrays
     for name in [*wanted, *arrays]:
         if name not in arrays or name not in wanted:
             lacks = "has no" if name not in arrays else "has a surplus"
@@ -84,15 +95,31 @@ def _fitting(path: Path | Traversable, name: str, array: ndarray, leaf: Any) -> 
     return array.astype(leaf.dtype)
 
 
-def _read_tensors(path: Path | Traversable) -> dict[str, ndarray]:
+def _parse_tensors(path: Path | Traversable, content: bytes) -> dict[str, ndarray]:
     try:
-        return safetensors.numpy.load(path.read_bytes())
+        return safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise Damaged(f"{path} is not an intact safetensors file; copy it again") from error
+
+
+def _read(path: Path | Traversable, most: int) -> bytes:
+    """The content of a file of at most so many bytes; no more than it has is asked for."""
+    content = b""
+    try:
+        with path.open("rb") as file:
+            while len(content) <= most and (piece := file.read(READ)):
+                content += piece
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; the model is incomplete, copy it again") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is not an intact safetensors file; copy it again") from error
+    if len(content) > most:
+        raise UserError(f"{path} is not a file of this model: it is larger than {most} bytes")
+    return content
+
+
+def _nbytes(leaf: Any) -> int:
+    return leaf.size * leaf.dtype.itemsize
 
 
 def _is_tensor(leaf: Any) -> bool:
@@ -109,19 +136,26 @@ def save_model(folder: Path, model: SequenceModel, extra: dict[str, Any], half: 
     card = {"format_version": FORMAT_VERSION, "kind": kind, "version": sqair.__version__}
     # One key only: safetensors writes several in random order, and equal models should be equal files.
     save_tensors(folder / WEIGHTS, model, half=half, metadata={"sqair": json.dumps(card)})
-    write_json(folder / CONFIG, card | {"model": to_dict(model.config), "training": extra})
+    card |= {"model": to_dict(model.config), "training": extra}
+    sums = {"kind": checksum(kind), "model": checksum(card["model"])}
+    sums |= {f"training.{name}": checksum(value) for name, value in extra.items()}  # of each: entries may be added
+    write_json(folder / CONFIG, card | {"sha256": {WEIGHTS: checksum((folder / WEIGHTS).read_bytes())} | sums})
 
 
 def load_model(name_or_folder: str | Path) -> SequenceModel:
     """A shipped model by its name, a model's folder, or a run's folder (its best, else its newest checkpoint)."""
     folder = find_model(name_or_folder)
-    config = from_dict(ModelConfig, _read_card(folder)["model"], "model.")
+    card = _read_card(folder)
+    config = from_dict(ModelConfig, card["model"], "model.")
     check(config, "model.")
     try:
         shapes = eqx.filter_eval_shape(build, config, jax.random.key(0))
     except Exception as error:  # a stranger's sizes can fail in any way; none of them is worth a traceback
         raise UserError(f"{folder / CONFIG} describes no model that can be built: {_first_line(error)}") from error
     model = load_tensors(folder / WEIGHTS, shapes)
+    wanted = card.get("sha256", {}).get(WEIGHTS)
+    if wanted is not None and checksum((folder / WEIGHTS).read_bytes()) != wanted:
+        raise Damaged(f"{folder / WEIGHTS} is damaged: it is not what {CONFIG} says; copy the model again")
     for name, array in named_arrays(model).items():
         if not np.isfinite(array).all():
             raise UserError(f"{folder / WEIGHTS} holds a number that is not finite in {name!r}; use another checkpoint")
@@ -151,16 +185,20 @@ def read_card(name_or_folder: str | Path) -> dict[str, Any]:
 def _read_card(folder: Path | Traversable) -> dict[str, Any]:
     path = folder / CONFIG
     try:
-        card = json.loads(path.read_text())
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not intact JSON; copy the model again") from error
+        card = json.loads(_read(path, LARGEST_CARD))
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} is not intact JSON; copy the model again") from error
     if not isinstance(card, dict) or card.get("format_version") != FORMAT_VERSION:
         version = card.get("format_version") if isinstance(card, dict) else None
         raise UserError(f"{path} has format_version {version}, this program reads {FORMAT_VERSION}; update sqair")
     if "model" not in card:
         raise UserError(f"{path} has no key 'model'; it is no model of sqair")
+    sums = card.get("sha256", {})
+    if not isinstance(sums, dict):
+        raise Damaged(f"{path} is damaged: its key 'sha256' is no table; copy the model again")
+    changed = changed_entry(card, {name: value for name, value in sums.items() if name != WEIGHTS})
+    if changed is not None:
+        raise Damaged(f"{path} is damaged, or {changed!r} was edited: copy it again, or delete its key 'sha256'")
     return card
 
 

@@ -1,4 +1,4 @@
-"""Text and JSON written so that a reader, or a crash, sees all of it or nothing."""
+"""Bytes, text and JSON written so that a reader, or a crash, sees all of it or nothing."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,15 @@ from typing import Any
 from sqair.files import written_atomically
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` by a file with this content."""
+    with written_atomically(path) as file:
+        file.write(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by a file with this text."""
-    with written_atomically(path) as file:
-        file.write(text.encode())
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:

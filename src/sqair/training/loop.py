@@ -4,6 +4,7 @@ A run is exact: stopped anywhere and resumed, it ends with the same weights on a
 what a clock tells.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,7 @@ from sqair.settings import check
 from sqair.training import runs
 from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
 from sqair.training.console import Display
+from sqair.training.faults import MOST_ROLLBACKS, can_roll_back, explained, roll_back
 from sqair.training.health import (
     Event,
     Watch,
@@ -31,16 +33,26 @@ from sqair.training.health import (
     is_check,
     replace_member,
 )
+from sqair.training.lock import locked
 from sqair.training.members import leader, member_configs
+from sqair.training.optimiser import MOST_SKIPPED
 from sqair.training.pace import Pace, catch_signals
 from sqair.training.population import Population, catch_up
-from sqair.training.resume import Notes, check_resumable, load_state, model_extra, save_state
+from sqair.training.resume import (
+    Checkpoint,
+    Notes,
+    check_resumable,
+    forget_others,
+    load_state,
+    mend_best,
+    model_extra,
+    restore,
+    save_state,
+    save_whole,
+)
 from sqair.training.runs import BEST, MEMBERS
 from sqair.training.step import TrainState, seed_keys
 from sqair.training.validation import Validation
-
-MOST_SKIPPED = 20
-"""Steps in a row with non-finite gradients before training gives up."""
 
 
 class Stopped(Exception):
@@ -96,30 +108,38 @@ def train(
     started = time.perf_counter() if started is None else started
     check_preset(preset)
     runs.check_folder(out, resume=resume, overwrite=overwrite)
-    if resume:
-        started -= check_resumable(out, preset).seconds
+    with explained(preset.train, out), contextlib.ExitStack() as held:
+        if resume:
+            held.enter_context(locked(out))
+        found = check_resumable(out, preset) if resume else None
+        run = prepare(preset, out, found, callbacks, started, quiet=quiet)
+        if not resume:
+            held.enter_context(locked(out))
+            runs.check_folder(out, overwrite=overwrite)  # another process may have come first
+        run.begin(found, command)
+        try:
+            outcome = run.finish()
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # of a full disk, say: the error itself matters more
+                runs.end_run(out, "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
+            raise
+        runs.end_run(out, outcome)
+    return out
+
+
+def prepare(
+    preset: Preset, out: Path, found: Checkpoint | None, callbacks: Sequence[Callback], started: float, *, quiet: bool
+) -> "Run":
+    """A new run, or one that goes on from a checkpoint. Nothing is written."""
     source = open_data(preset.data, "train")
     validation = Validation(open_data(preset.data, "validation"), preset)
     population = Population(preset)
     state, notes = population.first(), Notes(preset, 0, None, 0.0)
-    if resume:
-        state, notes = load_state(out, population, state)
-        runs.cut_metrics(out, notes.step)
-    elif overwrite:
-        runs.clear_folder(out)
-    runs.begin_run(out, preset, command, resume=resume)
-    runs.note_alarms(out, notes.events)
+    if found is not None:
+        state, notes = load_state(found, population, state), found.notes
     display = Display(preset.train.steps, notes.step, batch=preset.train.batch * population.size, quiet=quiet)
-    run = Run(
-        population, out, source, validation, callbacks, state, notes.stale, [*notes.events], display, Pace(started)
-    )
-    try:
-        outcome = run.finish()
-    except BaseException as error:
-        runs.end_run(out, "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
-        raise
-    runs.end_run(out, outcome)
-    return out
+    events, rollbacks, pace = [*notes.events], [*notes.rollbacks], Pace(started - notes.seconds)
+    return Run(population, out, source, validation, callbacks, state, notes.stale, events, rollbacks, display, pace)
 
 
 @dataclass
@@ -135,7 +155,9 @@ class Run:
     stale: int
     """Evaluations since the best bound."""
     events: list[dict[str, Any]]
-    """The collapses so far, as run.json tells them."""
+    """The collapses so far, as run.json tells them ..."""
+    rollbacks: list[dict[str, Any]]
+    """... and when training went back."""
     display: Display
     pace: Pace
     watch: Watch = field(init=False)
@@ -162,6 +184,20 @@ class Run:
     def has_converged(self) -> bool:
         """Whether it is time to stop early."""
         return 0 < self.config.patience <= self.stale
+
+    def begin(self, found: Checkpoint | None, command: str) -> None:
+        """Write what a run has from its first moment, or take it back to the checkpoint it goes on from."""
+        if found is None:
+            runs.clear_folder(self.out)  # with --overwrite there may be another run
+            self.save()
+        else:
+            restore(self.out, found)
+            for fault in found.faults:
+                self.display.say(f"{fault}; resuming from step {self.step}")
+            for fault in mend_best(self.out, self.population.members):
+                self.display.say(fault)
+        runs.begin_run(self.out, self.population.preset, command, resume=found is not None)
+        runs.note_events(self.out, self.events, self.rollbacks)
 
     def finish(self) -> str:
         """Train to the last step, and leave the best model in the run's folder too; returns how it ended."""
@@ -217,17 +253,28 @@ class Run:
         self.respond(self.watch.check(self.state))
 
     def diverge(self, skipped: int) -> None:
-        """No member has learnt anything for so many steps: that is a collapse of all, or the end."""
+        """No member has learnt anything for so many steps: a collapse of all, a reason to go back, or the end."""
         members = self.population.members
         if not can_begin_afresh(members, self.step, self.config):
+            if can_roll_back(self.state):
+                return self.roll_back(skipped)
             clip = "or --train.clip" if self.config.clip > 0 else "or set --train.clip to 10"
             raise UserError(
-                f"training diverged: the last {skipped} steps up to {self.step} had gradients that are not finite; "
+                f"training diverged: the last {skipped} steps up to {self.step} had gradients that are not finite or "
+                f"far too large, though the learning rate was lowered {MOST_ROLLBACKS} times; "
                 f"lower --train.learning-rate {clip}, and start again"
             )
         for member in members:
             member.collapsed = member.alarm = "divergence"
         self.respond(range(len(members)))
+
+    def roll_back(self, skipped: int) -> None:
+        """Go back to the last evaluation, with a lower learning rate."""
+        self.state, found, event = roll_back(self.out, self.population, self.state)
+        self.stale = found.notes.stale
+        self.rollbacks.append(event._asdict())
+        runs.note_events(self.out, self.events, self.rollbacks)
+        self.display.say(event.line(skipped))
 
     def respond(self, collapsed: Iterable[int]) -> None:
         """Replace collapsed members where that is wanted and possible, else say so once."""
@@ -238,12 +285,12 @@ class Run:
                 self.state, event = replace_member(self.population, self.state, event)
             if not any(event.repeats(past) for past in self.events):
                 self.events.append(event._asdict())
-                runs.note_alarms(self.out, self.events)
+                runs.note_events(self.out, self.events, self.rollbacks)
                 self.display.say(event.line(self.population.size))
         if self.step == 0:  # begun afresh, alone
-            runs.clear_folder(self.out, runs.LEARNT)
+            runs.clear_folder(self.out, runs.SHOWN)
             self.stale = 0
-            self.save()
+            forget_others(self.out, self.save())
         elif any(member.restarts for member in members):
             self.state = catch_up(self.state, self.config.warm_up)
 
@@ -265,7 +312,7 @@ class Run:
         is_new = chosen in improved or (chosen != self.best_is and members[chosen].best is not None)
         if is_new and not self.population.is_alone:
             folder = self.out / MEMBERS / str(chosen)
-            save_model(self.out / BEST, load_model(folder), read_card(folder)["training"])
+            save_whole(self.out / BEST, load_model(folder), read_card(folder)["training"])
         self.best_is, self.stale = chosen, 0 if chosen in improved else self.stale + 1
         self.state = self.population.without_totals(self.state)
         self.save()
@@ -290,15 +337,15 @@ class Run:
         """Save a member's present model in a folder of the run."""
         member, number = self.population.members[i], None if self.population.is_alone else i
         model = self.population.take(self.state.model, i)
-        save_model(self.out / name, model, model_extra(member, number, self.step, bound))
+        save_whole(self.out / name, model, model_extra(member, number, self.step, bound))
 
-    def save(self) -> None:
-        """Write a checkpoint."""
+    def save(self) -> Path:
+        """Write a checkpoint; returns its folder."""
         members = self.population.members
         best = members[leader(members)].best
         notes = tuple(member.notes() for member in members)
-        past = (self.pace.elapsed(), self.stale, notes, tuple(self.events))
-        save_state(self.out, self.population, self.state, Notes(self.population.preset, self.step, best, *past))
+        past = (self.pace.elapsed(), self.stale, notes, tuple(self.events), tuple(self.rollbacks))
+        return save_state(self.out, self.population, self.state, Notes(self.population.preset, self.step, best, *past))
 
     def notify(self, lines: list[dict[str, Any]]) -> None:
         """Tell the callbacks."""

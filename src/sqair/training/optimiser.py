@@ -1,28 +1,52 @@
-"""Optimisers: Adam, or the RMSprop of the authors' program; clipping; steps with non-finite gradients are skipped."""
+"""Optimisers: Adam, or the RMSprop of the authors' program; clipping; steps with bad gradients are skipped."""
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
 
 from sqair.config import TrainConfig
 from sqair.training.curriculum import learning_rate
 
 BASELINE_RATE = 10.0
 """NVIL's baseline learns so many times faster than the model, since it must follow the model's bound."""
+MOST_SKIPPED = 20
+"""Steps in a row that are skipped before training stops to do something about it."""
+NORM_DECAY = 0.99
+"""Of the running mean of gradient norms."""
+
+
+class GuardState(NamedTuple):
+    """What `guarded` remembers. Its first fields have the names that files know them by."""
+
+    notfinite_count: Int[Array, "*members"]
+    """Steps skipped in a row ..."""
+    last_finite: Bool[Array, "*members"]
+    """... whether the last one was not ..."""
+    total_notfinite: Int[Array, "*members"]
+    """... and how many were in all."""
+    inner_state: Any
+    """Of the rule that is guarded."""
+    norm: Float[Array, "*members"]
+    """The running mean of the norms of gradients; 0 before the first."""
+    rate: Float[Array, "*members"]
+    """What the learning rate is multiplied by: 1, or less after training has gone back."""
 
 
 def model_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     """The optimiser of the model. Its state counts skipped steps: `notfinite_count` in a row, `total_notfinite`."""
     schedule = learning_rate(config)
     rule = rmsprop(schedule) if config.optimiser == "rmsprop" else optax.adam(schedule)
-    return guarded(rule, config.clip)
+    return guarded(rule, config.clip, config.spike)
 
 
 def baseline_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     """NVIL's baseline has an optimiser and a norm of its own, so that its gradients do not shrink the model's."""
     schedule = learning_rate(config)
-    return guarded(optax.adam(lambda step: BASELINE_RATE * schedule(step)), config.clip)
+    return guarded(optax.adam(lambda step: BASELINE_RATE * schedule(step)), config.clip, config.spike)
 
 
 def rmsprop(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
@@ -33,28 +57,40 @@ def rmsprop(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
     return optax.rmsprop(rate, decay=0.9, eps=1e-10, initial_scale=1.0, eps_in_sqrt=True, momentum=0.9)
 
 
-def guarded(rule: optax.GradientTransformation, clip: float) -> optax.GradientTransformation:
-    """`rule` after clipping to the global norm `clip` (0 for none), left out where a gradient is not finite.
+def guarded(rule: optax.GradientTransformation, clip: float, spike: float = 0.0) -> optax.GradientTransformation:
+    """`rule` after clipping to the global norm `clip` (0 for none), left out where a gradient is bad.
+
+    That is one that is not finite, or with a norm more than `spike` times (0 for any) its running mean. The mean
+    follows such gradients too, each as if it were no larger than that: ones that stay large are soon not left out.
 
     All parameters are one vector to it, so that a step of the optimiser is a few operations, not a few for each array.
     """
 
-    def begin(params: optax.Params) -> optax.ApplyIfFiniteState:
+    def begin(params: optax.Params) -> GuardState:
         none = jnp.zeros((), jnp.int32)
-        return optax.ApplyIfFiniteState(none, jnp.array(True), none, rule.init(ravel_pytree(params)[0]))
+        inner = rule.init(ravel_pytree(params)[0])
+        return GuardState(none, jnp.array(True), none, inner, jnp.zeros(()), jnp.ones(()))
 
     def update(
         updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
-    ) -> tuple[optax.Updates, optax.ApplyIfFiniteState]:
-        assert isinstance(state, optax.ApplyIfFiniteState)
+    ) -> tuple[optax.Updates, GuardState]:
+        assert isinstance(state, GuardState)
         vector, as_tree = ravel_pytree(updates)
         norm = jnp.sqrt(jnp.square(vector).sum())
-        finite = jnp.isfinite(norm)
+        limit = jnp.where(state.norm > 0, spike * state.norm, jnp.inf) if spike > 0 else jnp.inf
+        good = jnp.isfinite(norm) & (norm <= limit)
         scale = jnp.minimum(1.0, clip / norm) if clip > 0 else 1.0
-        moved, inner = rule.update(jnp.where(finite, scale * vector, 0.0), state.inner_state, None)
-        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), inner, state.inner_state)
-        in_a_row, total = jnp.where(finite, 0, state.notfinite_count + 1), state.total_notfinite + ~finite
-        moved = as_tree(jnp.where(finite, jnp.asarray(moved), 0.0))
-        return moved, optax.ApplyIfFiniteState(in_a_row, finite, total, kept)
+        moved, inner = rule.update(jnp.where(good, scale * vector, 0.0), state.inner_state, None)
+        kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), inner, state.inner_state)
+        in_a_row, total = jnp.where(good, 0, state.notfinite_count + 1), state.total_notfinite + ~good
+        moved = as_tree(jnp.where(good, state.rate * jnp.asarray(moved), 0.0))
+        mean = _running(state.norm, jnp.where(jnp.isfinite(norm), jnp.minimum(norm, limit), jnp.nan))
+        return moved, GuardState(in_a_row, good, total, kept, mean, state.rate)
 
     return optax.GradientTransformation(begin, update)
+
+
+def _running(mean: Float[Array, ""], norm: Float[Array, ""]) -> Float[Array, ""]:
+    """The running mean with one more norm, unless that is not finite."""
+    moved = jnp.where(mean > 0, NORM_DECAY * mean + (1 - NORM_DECAY) * norm, norm)
+    return jnp.where(jnp.isfinite(norm), moved, mean).astype(mean.dtype)

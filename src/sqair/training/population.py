@@ -21,7 +21,7 @@ from sqair.config import Preset, TrainConfig
 from sqair.data import Source
 from sqair.model import SequenceModel
 from sqair.training.members import KNOBS, Member, new_members
-from sqair.training.step import TrainState, first_state, seed_keys, train_step, train_steps, without_totals
+from sqair.training.step import TrainState, first_state, repeat, seed_keys, train_step, train_steps, without_totals
 
 T = TypeVar("T")
 
@@ -128,12 +128,7 @@ def train_members(
         return train_step(state, source, key, with_knobs(config, knobs))
 
     step = eqx.filter_vmap(member, in_axes=(AXES, EACH, EACH), out_axes=AXES)
-    arrays, rest = eqx.partition(states, eqx.is_array)
-
-    def advance(_: Int[Array, ""], arrays: TrainState) -> TrainState:
-        return eqx.filter(step(eqx.combine(arrays, rest), keys, knobs), eqx.is_array)
-
-    return eqx.combine(jax.lax.fori_loop(0, count, advance, arrays), rest)
+    return repeat(lambda states: step(states, keys, knobs), states, count)
 
 
 def with_knobs(config: TrainConfig, knobs: dict[str, Float[Array, ""]]) -> TrainConfig:

@@ -25,13 +25,14 @@ from sqair.config import Preset, UsageError, UserError
 from sqair.settings import to_dict
 from sqair.training.checkpoint import CONFIG, WEIGHTS
 from sqair.training.files import finite, write_json, write_text
+from sqair.training.lock import LOCK
 
 RUN, PRESET, METRICS = "run.json", "preset.json", "metrics.jsonl"
 BEST, MEMBERS = "best", "members"
 PICTURES, CURVES, TENSORBOARD = "reconstructions", "curves.png", "tensorboard"
-LEARNT = (METRICS, CONFIG, WEIGHTS, BEST, MEMBERS, "checkpoints", PICTURES, CURVES, TENSORBOARD)
-"""What a run that is begun afresh leaves behind."""
-OURS = (RUN, PRESET, *LEARNT)
+SHOWN = (METRICS, CONFIG, WEIGHTS, BEST, MEMBERS, PICTURES, CURVES, TENSORBOARD)
+"""What a run that is begun afresh leaves behind, besides its checkpoints."""
+OURS = (RUN, PRESET, "checkpoints", *SHOWN)
 """What a train run writes, and so what `--overwrite` may delete."""
 
 
@@ -64,8 +65,10 @@ def choose_folder(
 
 
 def is_taken(folder: Path) -> bool:
-    """Whether something is there; an empty folder is not."""
-    return folder.exists() and not (folder.is_dir() and next(folder.iterdir(), None) is None)
+    """Whether something is there; folders without files are not, nor the lock of a run that wrote nothing."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(path.name != LOCK and not path.is_dir() for path in folder.rglob("*"))
 
 
 def check_folder(folder: Path, *, resume: bool = False, overwrite: bool = False) -> None:
@@ -103,21 +106,19 @@ def clear_folder(folder: Path, names: Sequence[str] = OURS) -> None:
 
 
 def begin_run(folder: Path, preset: Preset, command: str, *, resume: bool) -> None:
-    """Write run.json and preset.json; a new run that finds a run.json came second to another process."""
-    path = folder / RUN
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write preset.json and run.json, in which a resumed run keeps what it told before."""
+    write_json(folder / PRESET, to_dict(preset))
+    told = describe_run(preset, command)
     if resume:
         past = read_run(folder)
-        write_json(path, past | {"resumed": [*past.get("resumed", []), now()], "ended": None, "outcome": None})
-    else:
-        try:
-            path.touch(exist_ok=False)
-        except FileExistsError as error:
-            raise UsageError(
-                f"{folder} is not empty; continue it with --resume or replace it with --overwrite"
-            ) from error
-        write_json(path, describe_run(preset, command))
-    write_json(folder / PRESET, to_dict(preset))
+        told |= past | {"resumed": [*past.get("resumed", []), now()], "ended": None, "outcome": None}
+    write_json(folder / RUN, told)
+
+
+def tidy(folder: Path) -> None:
+    """Delete what was being written, or put aside, when a process was killed."""
+    for path in sorted(folder.rglob(".*.part*"), reverse=True):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def end_run(folder: Path, outcome: str) -> None:
@@ -125,15 +126,15 @@ def end_run(folder: Path, outcome: str) -> None:
     write_json(folder / RUN, read_run(folder) | {"ended": now(), "outcome": outcome})
 
 
-def note_alarms(folder: Path, events: Sequence[dict[str, Any]]) -> None:
-    """Write all collapses so far into run.json."""
-    write_json(folder / RUN, read_run(folder) | {"alarms": list(events)})
+def note_events(folder: Path, alarms: Sequence[dict[str, Any]], rollbacks: Sequence[dict[str, Any]]) -> None:
+    """Write all collapses so far, and how often training went back, into run.json."""
+    write_json(folder / RUN, read_run(folder) | {"alarms": list(alarms), "rollbacks": list(rollbacks)})
 
 
 def read_run(folder: Path) -> dict[str, Any]:
     """run.json; empty when it is missing or damaged, since nothing depends on it."""
-    with contextlib.suppress(OSError, ValueError):
-        values = json.loads((folder / RUN).read_text())
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        values = json.loads((folder / RUN).read_bytes())
         return values if isinstance(values, dict) else {}
     return {}
 
@@ -150,6 +151,7 @@ def describe_run(preset: Preset, command: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "seed": preset.train.seed,
         "alarms": [],
+        "rollbacks": [],
         "started": now(),
         "ended": None,
         "outcome": None,
@@ -184,12 +186,12 @@ def append_metrics(folder: Path, values: dict[str, Any]) -> None:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """All whole lines; one that a crash cut short is left out."""
     path = folder / METRICS
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = path.read_bytes().splitlines() if path.exists() else []
     values = []
     for line in lines:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             values.append(json.loads(line))
-    return [value for value in values if isinstance(value, dict) and "step" in value]
+    return [value for value in values if isinstance(value, dict) and isinstance(value.get("step"), int)]
 
 
 def cut_metrics(folder: Path, step: int) -> None:

@@ -5,13 +5,14 @@ All randomness of step i comes from the seed and i, so a run that was stopped go
 Axes: B sequences, T frames, K particles, Y, X, C frame.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sqair.config import Preset, TrainConfig
 from sqair.data import Source
@@ -19,7 +20,7 @@ from sqair.model import SequenceModel
 from sqair.objective import Baseline, Diagnostics, Moments, batch_loss, no_moments, update_moments
 from sqair.training.checkpoint import build
 from sqair.training.curriculum import length_at, restraint_at
-from sqair.training.optimiser import baseline_optimiser, model_optimiser
+from sqair.training.optimiser import MOST_SKIPPED, GuardState, baseline_optimiser, model_optimiser
 
 M = TypeVar("M", bound=eqx.Module)
 
@@ -28,7 +29,7 @@ class Nvil(NamedTuple):
     """What only NVIL learns: its baseline and the moments of its signal."""
 
     baseline: Baseline
-    optimiser: optax.ApplyIfFiniteState
+    optimiser: GuardState
     moments: Moments
 
 
@@ -37,7 +38,7 @@ class TrainState(NamedTuple):
 
     step: Int[Array, ""]
     model: SequenceModel
-    optimiser: optax.ApplyIfFiniteState
+    optimiser: GuardState
     nvil: Nvil | None
     """None for the other estimators."""
     totals: Diagnostics
@@ -96,14 +97,23 @@ def model_frames(
 def train_steps(
     state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig, count: Int[Array, ""]
 ) -> TrainState:
-    """`count` steps. One compilation serves every count and every stage of the curriculum."""
+    """`count` steps, fewer where too many in a row are skipped. One compilation serves every count and length."""
+    return repeat(lambda state: train_step(state, source, key, config), state, count)
+
+
+def repeat(step: Callable[[TrainState], TrainState], state: TrainState, count: Int[Array, ""]) -> TrainState:
+    """`step` so many times; it ends where all members have skipped more steps in a row than they may."""
     arrays, rest = eqx.partition(state, eqx.is_array)
 
-    def advance(_: Int[Array, ""], arrays: TrainState) -> TrainState:
-        state = train_step(eqx.combine(arrays, rest), source, key, config)
-        return eqx.filter(state, eqx.is_array)
+    def is_next(now: tuple[Int[Array, ""], TrainState]) -> Bool[Array, ""]:
+        done, arrays = now
+        return (done < count) & (arrays.optimiser.notfinite_count.min() <= MOST_SKIPPED)
 
-    return eqx.combine(jax.lax.fori_loop(0, count, advance, arrays), rest)
+    def advance(now: tuple[Int[Array, ""], TrainState]) -> tuple[Int[Array, ""], TrainState]:
+        done, arrays = now
+        return done + 1, eqx.filter(step(eqx.combine(arrays, rest)), eqx.is_array)
+
+    return eqx.combine(jax.lax.while_loop(is_next, advance, (jnp.zeros_like(count), arrays))[1], rest)
 
 
 def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig) -> TrainState:
@@ -148,14 +158,12 @@ def _nvil_step(nvil: Nvil, grad: Baseline, signal: Float[Array, "B K"], config: 
     return Nvil(baseline, optimiser, moments)
 
 
-def begin(rule: optax.GradientTransformation, module: eqx.Module) -> optax.ApplyIfFiniteState:
+def begin(rule: optax.GradientTransformation, module: eqx.Module) -> GuardState:
     """The state of an optimiser before its first step."""
-    return cast(optax.ApplyIfFiniteState, rule.init(cast(Any, eqx.filter(module, eqx.is_array))))
+    return cast(GuardState, rule.init(cast(Any, eqx.filter(module, eqx.is_array))))
 
 
-def update(
-    rule: optax.GradientTransformation, grad: Any, state: optax.ApplyIfFiniteState, module: M
-) -> tuple[M, optax.ApplyIfFiniteState]:
+def update(rule: optax.GradientTransformation, grad: Any, state: GuardState, module: M) -> tuple[M, GuardState]:
     """The module and the optimiser's state after a step."""
     updates, new_state = rule.update(grad, state, cast(Any, eqx.filter(module, eqx.is_array)))
-    return eqx.apply_updates(module, updates), cast(optax.ApplyIfFiniteState, new_state)
+    return eqx.apply_updates(module, updates), cast(GuardState, new_state)
