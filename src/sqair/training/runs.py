@@ -30,7 +30,7 @@ from sqair.training.lock import LOCK
 RUN, PRESET, METRICS = "run.json", "preset.json", "metrics.jsonl"
 BEST, MEMBERS = "best", "members"
 PICTURES, CURVES, TENSORBOARD = "reconstructions", "curves.png", "tensorboard"
-SHOWN = (METRICS, CONFIG, WEIGHTS, BEST, MEMBERS, PICTURES, CURVES, TENSORBOARD)
+SHOWN = (METRICS, CONFIG, WEIGHTS, BEST, MEMBERS, PICTURES, CURVES, TENSORBOARD, "index.html")
 """What a run that is begun afresh leaves behind, besides its checkpoints."""
 OURS = (RUN, PRESET, "checkpoints", *SHOWN)
 """What a train run writes, and so what `--overwrite` may delete."""
