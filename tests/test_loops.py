@@ -238,9 +238,29 @@ def test_large_arrays_are_saved_by_themselves(monkeypatch):
     """The gradient is the same wherever arrays begin to be large: all, some, or none of those here."""
     arguments = (weights(), start().hidden, inputs()[0], jnp.array([1, 0, 1, 1, 0]), jnp.array(4))
     for bytes_ in (0, B * H * 8, 2**30):
-        monkeypatch.setattr(sys.modules["sqair.loops.scan"], "LARGE", bytes_)
+        monkeypatch.setattr(sys.modules["sqair.loops.packing"], "LARGE", bytes_)
         fresh = jax.jit(jax.value_and_grad(functools.partial(objective, loops.scan), argnums=(0, 1, 2), has_aux=True))
         assert_close(fresh(*arguments), gradient(reference)(*arguments))
+
+
+def test_what_is_saved_can_be_halved():
+    """Values are the same; gradients have as many digits as bfloat16 leaves them; half of the bytes are saved."""
+    arguments = (weights(), start().hidden, inputs()[0], jnp.array([1, 0, 1, 1, 0]), jnp.array(4))
+    halved = functools.partial(loops.scan, halved=True)
+    (value, others), gradients = gradient(halved)(*arguments)
+    (expected, others_expected), gradients_expected = gradient(reference)(*arguments)
+    assert_close((value, others), (expected, others_expected), rtol=1e-5)
+    for found, wanted in zip(jax.tree.leaves(gradients), jax.tree.leaves(gradients_expected), strict=True):
+        error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+        assert 0 < error < 0.02
+    kinds = {
+        str(var.aval.dtype)
+        for equation, _ in equations(jax.make_jaxpr(gradient(halved).__wrapped__)(*arguments).jaxpr)
+        if equation.primitive.name == "while"
+        for var in equation.outvars
+        if var.aval.ndim == 2 and var.aval.shape[0] == T
+    }
+    assert "bfloat16" in kinds
 
 
 # --- what it is for

@@ -183,7 +183,8 @@ class TrainConfig:
     clip_frame: float = 100.0
     """Largest norm of the gradient that a particle passes from a frame to the one before it; 0 for no clipping."""
     precision: Literal["float32", "tf32", "bf16"] = "tf32"
-    """Factors of matrix products while training on a GPU: exact, or rounded to 10 or 7 bits, with exact sums."""
+    """Factors of matrix products while training on a GPU: exact, or rounded to 10 or 7 bits (bf16 also keeps what the
+    gradient needs in 16 bits), with exact sums."""
     first_length: int = 3
     """Curriculum: frames at the start."""
     stage: int = 700

@@ -172,10 +172,13 @@ def run_batch(
     restraint: Restraint,
     length: Int[Array, ""],
     limit: float | Float[Array, ""] = 0.0,
+    *,
+    halved: bool = False,
 ) -> Summary:
     """K inferences of each of B sequences, made for training: noise and Summary have axes (B, K, T).
 
-    A particle passes back to the frame before a gradient of at most the norm `limit`, 0 for no limit.
+    A particle passes back to the frame before a gradient of at most the norm `limit`, 0 for no limit. With `halved`
+    what the gradient needs is kept in bfloat16.
 
     Time is the outer loop, so that its gradient can be arranged (loops/). Frames from `length` on are encoded, but not
     inferred, and their numbers are zero: one compiled program serves a whole curriculum.
@@ -194,7 +197,7 @@ def run_batch(
     frames_by_time, encodings = (jnp.moveaxis(leaf, 1, 0) for leaf in (frames, jax.vmap(model.encode)(frames)))
     noise_by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), noise)
     data = (frames_by_time, noise_by_time, restraint)
-    _, summary = scan(step, parameters, start, encodings, data, length)
+    _, summary = scan(step, parameters, start, encodings, data, length, halved=halved)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), summary)
 
 
@@ -389,7 +392,8 @@ def batch_loss(
         values, diagnostics = of_batch(filter_keys, noise, frames)
         signals = jnp.zeros((count, config.particles))
     else:
-        summary = run_batch(model, noise, frames, restraint, length, config.clip_frame / count)
+        halved = config.precision == "bf16" and jax.default_backend() != "cpu"
+        summary = run_batch(model, noise, frames, restraint, length, config.clip_frame / count, halved=halved)
         of_batch = jax.vmap(lambda summary, x: sequence_objective(summary, x, length, config, baseline, moments))
         values, (diagnostics, signals) = of_batch(summary, frames)
     return -values.mean(), (jax.tree.map(lambda leaf: leaf.mean(0), diagnostics), signals)

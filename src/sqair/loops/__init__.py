@@ -7,7 +7,7 @@ number of its operations, not by their size. Here the values are the same, and:
   product, and after it one large product over all iterations is made.
 * **Little is saved, and in one piece.** Of the forward pass only products, sums and the like are kept (`is_costly`);
   what is cheap is made again backwards, where it vanishes in other operations. What an iteration keeps is packed into
-  one array. Parameters, and what is made of them alone, are not kept at all.
+  one array, unless its parts are large (packing.py). Parameters, and what is made of them alone, are not kept at all.
 * **Branches cost what they run**, forwards and backwards: iterations from `length` on, and the sides of `lax.cond`.
 
 How it is done: the body is traced once and cut at its conditionals into parts (parts.py). Forwards each part runs under

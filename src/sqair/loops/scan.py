@@ -12,6 +12,7 @@ from jax.extend.core import Var
 from jaxtyping import Array, Int, PyTree
 
 from sqair.loops.division import Division, Summand, divide, merge, split
+from sqair.loops.packing import Packing, like, zeros
 from sqair.loops.parts import Part, cut, dependent, function_of, is_costly, is_float, read, unchanging, variables
 
 
@@ -22,14 +23,17 @@ def scan(
     xs: PyTree,
     data: PyTree,
     length: Int[Array, ""],
+    *,
+    halved: bool = False,
 ) -> tuple[PyTree, PyTree]:
     """`lax.scan` of body(parameters, carry, x, datum) -> (carry, y) over the leading axes of `xs` and `data`.
 
     From iteration `length` on the carry stays and y is zero. Gradients flow to parameters, carry and xs, not to data;
-    parameters and xs hold floating-point arrays only, and the body closes over nothing that is differentiated.
+    parameters and xs hold floating-point arrays only, and the body closes over nothing that is differentiated. With
+    `halved` what the gradient needs is kept in bfloat16: half the memory, and gradients to two or three digits.
     """
     inputs, trees = zip(*(jax.tree.flatten(tree) for tree in (parameters, carry, xs, data)), strict=True)
-    loop = Loop(body, inputs, trees)
+    loop = Loop(body, inputs, trees, Packing(halved))
 
     @jax.custom_vjp
     def run(inputs: list[list], length: Int[Array, ""]) -> tuple[list, list]:
@@ -71,59 +75,6 @@ def choose(index: Array | None, sides: Iterable[Callable[[], PyTree]]) -> PyTree
     """What the chosen side gives; without an index there is only one."""
     sides = list(sides)
     return sides[0]() if index is None else jax.lax.switch(index, sides)
-
-
-# --- arrays packed into few
-
-LARGE = 2**23
-"""Bytes of an array that stays by itself: to copy it costs more than to launch an operation for it."""
-
-
-def bundles(shapes: Sequence[Any]) -> list[list[int]]:
-    """Which arrays lie in one vector, by their places: small ones of a type together, each large one alone."""
-    found: dict[Any, list[int]] = {}
-    for place, shape in enumerate(shapes):
-        is_large = shape.size * shape.dtype.itemsize >= LARGE
-        found.setdefault(place if is_large else str(shape.dtype), []).append(place)
-    return list(found.values())
-
-
-def pack(values: Sequence[Any]) -> list[Array]:
-    """Arrays as few vectors, one for each bundle; an array that is alone keeps its shape."""
-    return [
-        values[bundle[0]] if len(bundle) == 1 else jnp.concatenate([values[place].reshape(-1) for place in bundle])
-        for bundle in bundles(values)
-    ]
-
-
-def unpack(vectors: Sequence[Array], shapes: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
-    """The arrays again, from what `pack` gave or stacks of it, which give stacks of arrays."""
-    values: dict[int, Array] = {}
-    for bundle, vector in zip(bundles(shapes), vectors, strict=True):
-        begin = 0
-        for place in bundle:
-            shape, part = shapes[place], vector
-            if len(bundle) > 1:
-                part = jax.lax.slice_in_dim(vector, begin, begin + shape.size, axis=-1)
-                part = part.reshape(*part.shape[:-1], *shape.shape)
-            begin += shape.size
-            values[place] = part
-    return [values[place] for place in range(len(shapes))]
-
-
-def packed_zeros(shapes: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
-    """What `pack` makes of zeros of these shapes."""
-    return pack([zeros(shape) for shape in shapes])
-
-
-def zeros(shape: jax.ShapeDtypeStruct) -> Array:
-    """Zeros of a shape and type."""
-    return jnp.zeros(shape.shape, shape.dtype)
-
-
-def like(value: Any, *, stacked: bool = False) -> jax.ShapeDtypeStruct:
-    """Shape and type of a value, or of one of the values stacked in it."""
-    return jax.ShapeDtypeStruct(value.shape[1:] if stacked else value.shape, value.dtype)
 
 
 # --- the loop
@@ -188,7 +139,9 @@ class Loop:
     y_tree: Any
     """The structure of what an iteration gives."""
 
-    def __init__(self, body: Callable, inputs: Sequence[Sequence[Any]], trees: Sequence[Any]) -> None:
+    def __init__(self, body: Callable, inputs: Sequence[Sequence[Any]], trees: Sequence[Any], packing: Packing) -> None:
+        self.packing = packing
+
         def flat(*inputs: list) -> tuple[list, list]:
             carry, y = body(*(jax.tree.unflatten(tree, leaves) for tree, leaves in zip(trees, inputs, strict=True)))
             ys, self.y_tree = jax.tree.flatten(y)
@@ -242,7 +195,7 @@ class Loop:
                 known |= zip(part.outputs, outputs, strict=True)
             self.shelves[0] = [like(value) for value in common.values]
             ys = [jnp.asarray(read(known, var)) for var in self.ys]
-            return [read(known, var) for var in self.next_carry], (ys, [pack(common.values), *others])
+            return [read(known, var) for var in self.next_carry], (ys, [self.packing.pack(common.values), *others])
 
         carry, (ys, saved) = scan_until(length, iteration, carry, (xs, data))
         return carry, ys, saved
@@ -276,7 +229,9 @@ class Loop:
         def packed(side: int) -> tuple[list, list[list]]:
             outputs, residuals = run(side)
             shelves = self.shelves[first : first + count]
-            return outputs, [pack(residuals) if s == side else packed_zeros(shapes) for s, shapes in enumerate(shelves)]
+            packing = self.packing
+            sides = enumerate(shelves)
+            return outputs, [packing.pack(residuals) if s == side else packing.zeros(shapes) for s, shapes in sides]
 
         self.shelves += [
             [like(leaf) for leaf in jax.eval_shape(lambda side=side: run(side))[1]] for side in range(count)
@@ -295,7 +250,7 @@ class Loop:
         def iteration(
             of_carry: list, of_y: list, x: list, datum: list, saved: list
         ) -> tuple[list, tuple[list, list, list]]:
-            now = [kept[0], x, datum, *map(unpack, saved, self.shelves)]
+            now = [kept[0], x, datum, *map(self.packing.unpack, saved, self.shelves)]
             cotangents, factors = Cotangents(), []
             cotangents.add(split(floats, self.next_carry)[0], of_carry)
             cotangents.add(self.ys, of_y)
@@ -308,7 +263,9 @@ class Loop:
         of_carry, (of_xs, direct, factors) = scan_until(
             length, iteration, of_carry, (of_ys, *kept[1:], saved), reverse=True
         )
-        of_parameters = self._finish(divisions, [*kept, *map(unpack, saved, self.shelves)], factors, direct, length)
+        of_parameters = self._finish(
+            divisions, [*kept, *map(self.packing.unpack, saved, self.shelves)], factors, direct, length
+        )
         return of_parameters, merge(floats, of_carry, [None] * len(others)), of_xs
 
     def _divide(self, number: int, side: int, kept: list[list]) -> Division:
@@ -330,7 +287,8 @@ class Loop:
         def pulled(side: int) -> tuple[list, list[list]]:
             residuals = [now[group][place] for group, place in self.pullbacks[number, side].residuals]
             results, factors = own[side].early(residuals, given)
-            return results, [pack(factors) if s == side else packed_zeros(shape) for s, shape in enumerate(shapes)]
+            packing, sides = self.packing, enumerate(shapes)
+            return results, [packing.pack(factors) if s == side else packing.zeros(shape) for s, shape in sides]
 
         index = None if choice is None else now[choice.group][choice.place]
         results, factors = choose(index, (lambda side=side: pulled(side) for side in range(len(own))))
@@ -350,7 +308,7 @@ class Loop:
         cotangents.add(self.shown, [value.sum(0) for value in direct])
         for (key, division), own in zip(divisions.items(), factors, strict=True):
             residuals = [self._stack(key, source, kept, length) for source in self.pullbacks[key].residuals]
-            results = division.late(residuals, unpack(own, [like(var.aval) for var in division.factors]))
+            results = division.late(residuals, self.packing.unpack(own, [like(var.aval) for var in division.factors]))
             cotangents.add([var for var in self._moving(self.parts[key[0]]) if var in self.parameters], results)
         return cotangents.take(self.parameters)
 
