@@ -8,6 +8,7 @@ from sqair.commands.common import Command, Common
 from sqair.commands.data import Data
 from sqair.commands.demo import Demo
 from sqair.commands.evaluate import Evaluate
+from sqair.commands.figures import Figures
 from sqair.commands.predict import Predict
 from sqair.commands.report import Report
 from sqair.commands.sample import Sample
@@ -22,6 +23,7 @@ __all__ = [
     "Data",
     "Demo",
     "Evaluate",
+    "Figures",
     "Predict",
     "Report",
     "Sample",

@@ -15,9 +15,9 @@ from numpy import ndarray
 
 from sqair.config import UserError
 from sqair.data import Source
-from sqair.evaluation.boxes import MATCH_IOU, Sample
+from sqair.evaluation.boxes import Sample
 from sqair.evaluation.evaluate import by_sequence, infer
-from sqair.evaluation.tracking import box_iou
+from sqair.evaluation.matching import match
 from sqair.model import SequenceModel
 
 WITHIN = 2
@@ -73,15 +73,8 @@ def appearances(ids: Int[ndarray, "T O"]) -> list[tuple[int, int]]:
 
 def found_objects(boxes: Float[ndarray, "T O 4"], sample: Sample, size: tuple[int, int]) -> Bool[ndarray, "T O"]:
     """Which true objects have a box of the sample of their own in each frame; truth is clipped to the frame."""
-    from scipy.optimize import linear_sum_assignment
-
-    low = np.clip(boxes[..., :2], 0, size[::-1])
-    sides = np.clip(boxes[..., :2] + boxes[..., 2:], 0, size[::-1]) - low
-    clipped = np.concatenate([low, sides], -1)
     hits = np.zeros(boxes.shape[:2], bool)
-    for t, (true, ours) in enumerate(zip(clipped, np.asarray(sample.boxes), strict=True)):
-        with np.errstate(invalid="ignore"):  # a box may be nowhere, or lie out of the frame and have no area
-            overlap = np.nan_to_num(box_iou(true, ours))
-        rows, columns = linear_sum_assignment(-np.where(overlap >= MATCH_IOU, overlap, 0.0))
-        hits[t, rows] = overlap[rows, columns] >= MATCH_IOU
+    for t, (true, ours) in enumerate(zip(boxes, np.asarray(sample.boxes), strict=True)):
+        for place, _ in match(true, ours, size):
+            hits[t, place] = True
     return hits

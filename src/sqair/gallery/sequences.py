@@ -1,0 +1,93 @@
+"""Figures that show sequences: reconstructions, samples, conditional generation, digits in and out, VRNN.
+
+They are the counterparts of the paper's figures 4, 5, 6 and of those in App. F, H and I.
+"""
+
+import numpy as np
+
+from sqair.evaluation.prediction import OBSERVED
+from sqair.figures import COLOURS, FAINT, Row
+from sqair.gallery.asked import Asked, Made
+from sqair.gallery.drawing import FONT, plain_axes, strips
+from sqair.gallery.looks import continued, dream, infer
+
+SHOWN = 4
+"""Sequences in a figure."""
+DREAMS = 300
+"""Of which the numbers of objects are counted."""
+
+
+def reconstructions(asked: Asked) -> Made:
+    """Inputs, and reconstructions with the objects' boxes, coloured by identity."""
+    return _pairs(asked, "model", "reconstructions; colours are identities")
+
+
+def in_and_out(asked: Asked) -> Made:
+    """Digits that come and go: inputs and reconstructions."""
+    return _pairs(asked, "in_out", "digits come and go", name="moving-mnist-in-out")
+
+
+def _pairs(asked: Asked, role: str, title: str, **changes: object) -> Made:
+    shown = asked.some(role, SHOWN, **changes)
+    rows = []
+    for frames, look in zip(shown.frames, infer(asked.load(role), np.asarray(shown.frames), asked.seed), strict=True):
+        rows += [Row("input", np.asarray(frames)), look.row("inferred")]
+    return Made(strips(rows, title=title, breaks=range(0, len(rows), 2)), {})
+
+
+def samples(asked: Asked) -> Made:
+    """Dreams from the prior, and how many objects their frames have beside how many digits the data's have."""
+    model, source = asked.load("model"), asked.source("model")
+    length = asked.data["model"].length
+    looks = dream(model, DREAMS, length, asked.seed)
+    counts = source.fixed(DREAMS, asked.seed).counts
+    assert counts is not None
+    slots = model.config.max_objects
+    shares = {
+        "data": np.bincount(np.asarray(counts).ravel(), minlength=slots + 1) / counts.size,
+        "samples": np.bincount(np.array([look.ids >= 0 for look in looks]).sum(-1).ravel(), minlength=slots + 1)
+        / (DREAMS * length),
+    }
+    figure = strips([look.row(f"sample {i}") for i, look in enumerate(looks[:6], 1)], title="samples from the prior")
+    _add_histogram(figure, shares)
+    return Made(figure, {name: values.tolist() for name, values in shares.items()})
+
+
+def _add_histogram(figure: object, shares: dict[str, np.ndarray]) -> None:
+    """Bars below the pictures; those are drawn first, so the paper grows downwards."""
+    from matplotlib.figure import Figure
+
+    assert isinstance(figure, Figure)
+    axes = plain_axes(figure, (1, 1, 1), "objects in a frame", "share of frames")
+    axes.set_position((0.2, -0.42, 0.6, 0.32))
+    for i, (name, values) in enumerate(shares.items()):
+        place = np.arange(len(values)) + 0.38 * (i - 0.5)
+        bars = axes.bar(place, values, 0.36, color=(FAINT, COLOURS[6])[i], label=name)
+        axes.bar_label(bars, [f"{value:.3f}" for value in values], fontsize=FONT - 2)
+    axes.set_xticks(range(len(shares["data"])))
+    axes.legend(frameon=False, fontsize=FONT - 1)
+
+
+def conditional(asked: Asked) -> Made:
+    """Three frames are observed, the rest is generated."""
+    shown = asked.some("model", SHOWN)
+    frames = np.asarray(shown.frames)
+    later = frames.shape[1] - OBSERVED
+    rows = []
+    looks = continued(asked.load("model"), frames[:, :OBSERVED], later, asked.seed)
+    for truth, look in zip(frames, looks, strict=True):
+        rows += [Row("truth", truth), look.row("model")]
+    title = f"the first {OBSERVED} frames are observed, the others generated"
+    return Made(strips(rows, title=title, observed=OBSERVED, breaks=range(0, len(rows), 2)), {})
+
+
+def vrnn(asked: Asked) -> Made:
+    """VRNN: inputs and reconstructions, then samples from its prior."""
+    model, shown = asked.load("vrnn"), asked.some("vrnn", 3)
+    frames = np.asarray(shown.frames)
+    rows = []
+    for truth, look in zip(frames, infer(model, frames, asked.seed), strict=True):
+        rows += [Row("input", truth), look.row("inferred")]
+    dreams = dream(model, 4, frames.shape[1], asked.seed)
+    rows += [look.row(f"sample {i}") for i, look in enumerate(dreams, 1)]
+    return Made(strips(rows, title="VRNN: reconstructions and samples", breaks=(2, 4, 6)), {})
