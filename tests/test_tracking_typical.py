@@ -71,10 +71,10 @@ def test_a_card_may_hold_anything(limits) -> None:
     assert remarks({}, numbers) == []
 
 
-def test_a_card_is_added_to(tmp_path: Path, model: SequenceModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_model(tmp_path / "mine", model, {"step": 3})
-    ranges = {"brightness": [0.1, 0.2]}
-    monkeypatch.setattr("sqair.tracking.typical.typical", lambda model, source: ranges)
-    write_typical(tmp_path / "mine", open_data(DataConfig(digits="strokes"), "test"))
-    assert read_card(tmp_path / "mine")["training"] == {"step": 3, "typical": ranges}
-    assert len(remarks(read_card(tmp_path / "mine"), {"brightness": 0.4})) == 1
+def test_a_card_is_added_to(tmp_path: Path, model: SequenceModel) -> None:
+    for old in ({}, {"typical": {"brightness": [0.5, 0.6]}}):
+        save_model(tmp_path / "mine", model, {"step": 3} | old)
+        ranges = {"brightness": [0.1, 0.2]}
+        write_typical(tmp_path / "mine", ranges)
+        assert read_card(tmp_path / "mine")["training"] == {"step": 3, "typical": ranges}
+        assert len(remarks(read_card(tmp_path / "mine"), {"brightness": 0.4})) == 1

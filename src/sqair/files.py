@@ -1,12 +1,19 @@
-"""Writing a file or a folder so that a reader, or a crash, sees all of it or nothing. Standard library only."""
+"""Writing a file or a folder so that a reader, or a crash, sees all of it or nothing; names that can be shown.
+
+Standard library only.
+"""
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
+"""How an address begins; a drive of Windows has one letter only."""
 
 
 @contextlib.contextmanager
@@ -62,3 +69,23 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def without_secrets(source: str) -> str:
+    """What a source may be called on screen and in files: an address loses user, password and what follows its path.
+
+    Where it is not clear what belongs to a password, such as one with a slash in it, more is left out.
+    """
+    source = printable(source)
+    scheme, slashes, rest = source.partition("://")
+    if not slashes or not ADDRESS.fullmatch(f"{scheme}:"):
+        return source
+    host = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in host or (":" in host and "@" in rest):
+        rest = re.split(r"[?#]", rest.partition("@")[2], maxsplit=1)[0].rpartition("@")[2]
+    return f"{scheme}://{re.split(r'[?#]', rest, maxsplit=1)[0]}"
+
+
+def printable(name: str) -> str:
+    """A file's name with escapes for line breaks, for what steers a terminal and for bytes that are no text."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name)

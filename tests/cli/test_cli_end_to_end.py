@@ -103,6 +103,21 @@ def test_train_wrote_a_run(work: Path) -> None:
             assert min(picture.size) > 100
 
 
+def test_a_trained_model_knows_what_it_was_trained_on(work: Path, sqair) -> None:
+    """Its own data are not remarked upon, a clip that is brighter is."""
+    frames = np.asarray(load_sequences(work / "digits.npz").frames)
+    numbers = json.loads((work / "run/config.json").read_text())["training"]["typical"]
+    assert numbers == json.loads((work / "run/best/config.json").read_text())["training"]["typical"]
+    low, high = numbers["brightness"]
+    assert 0 < low + high < 2 * frames.mean((1, 2, 3)).max() / 255
+    np.save("own.npy", frames[int(frames[:18].mean((1, 2, 3)).argmax())])
+    np.save("bright.npy", np.full((3, 16, 16), 120, np.uint8))
+    done = sqair("track", "own.npy", "bright.npy", "--model", work / "run", "--out=x", "--quiet")
+    assert done.code == 0, done.err
+    assert done.err.startswith("warning: bright.npy: it is brighter than")
+    assert "own.npy" not in done.err
+
+
 def test_termination_saves_and_resume_goes_on(work: Path, sqair, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--data", work / "digits.npz", "--out", "run", *DATA, *MODEL, *TRAIN, "--steps=2"]
     with monkeypatch.context() as patch:

@@ -1,6 +1,7 @@
 """``sqair predict``: files that agree, the true continuation where there is one, one line for errors."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 
 from sqair.data import Sequences, load_sequences, save_sequences
 from sqair.report.document import read_blocks
+from sqair.tracking.typical import write_typical
 
 FILES = {"future.mp4", "future.gif", "future.png", "future.npz", "summary.json", "index.html"}
 SHORT = ("--observe=2", "--frames=3", "--futures=2")
@@ -72,6 +74,42 @@ def test_the_page_shows_the_clip_and_the_futures(sqair, models: Path, clip: Path
         ("future 2", 1),
     ]
     assert (head["kind"], head["frames"], head["observed"], head["size"]) == ("predict", 5, 2, [32, 32])
+
+
+def test_a_clip_unlike_the_training_data_is_remarked_upon(sqair, models: Path, clip: Path, here: Path) -> None:
+    shutil.copytree(models / "tiny", here / "dark")
+    for limits, count in (([0.01, 0.02], 1), ([0.01, 0.9], 0)):
+        write_typical(here / "dark", {"brightness": limits})
+        done = sqair("predict", clip, "--model", "dark", *SHORT, "--out=x", "--quiet", "--overwrite")
+        assert done.code == 0, done.err
+        assert done.err.count("warning: clip.npy: it is brighter than what the model was trained on") == count
+        remarks = json.loads(Path("x/summary.json").read_text())["remarks"]
+        assert len(remarks) == count
+        head = json.loads(next(read_blocks(Path("x/index.html")))[1])
+        assert head["summary"]["remarks"] == remarks
+
+
+@pytest.mark.parametrize("command", [("predict", "clip.npy", *SHORT), ("sample", "--frames=5", "--count=2"), ("demo",)])
+def test_a_full_disk_leaves_nothing(command, refused, models: Path, clip: Path, monkeypatch) -> None:
+    """The page is the last to be written, when all other files are there."""
+
+    def close(self, summary) -> None:
+        raise OSError(28, "No space left on device", "index.html")
+
+    monkeypatch.setattr("sqair.report.clip.PageWriter.close", close)
+    monkeypatch.setattr("sqair.commands.demo.LENGTH", 4)
+    assert "No space left on device" in refused(1, *command, "--model", models / "tiny")
+
+
+def test_overwriting_touches_only_results(sqair, models: Path, clip: Path, here: Path) -> None:
+    (here / "out" / "page").mkdir(parents=True)
+    (here / "out" / "mine.txt").write_text("mine")
+    for command in (("predict", clip, *SHORT), ("sample", "--frames=5", "--count=2")):
+        done = sqair(*command, "--model", models / "tiny", "--out", "out", "--overwrite", "--quiet")
+        assert done.code == 0, done.err
+    samples = {"samples.mp4", "samples.gif", "samples.png", "samples.npz"}
+    assert {path.name for path in (here / "out").iterdir()} == {*FILES, *samples, "mine.txt"}
+    assert {path.name for path in here.iterdir()} == {"clip.npy", "out"}
 
 
 def test_a_clip_that_ends_where_the_future_begins(sqair, models: Path, clip: Path) -> None:

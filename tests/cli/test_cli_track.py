@@ -3,18 +3,24 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from sqair.commands.track import folder_name
+from sqair.report.document import read_blocks
+from sqair.tracking.typical import write_typical
 from sqair.tracks import Tracks
 
 FILES = {"tracks.txt", "tracks.csv", "tracks.json", "overlay.mp4", "latents.npz", "summary.json", "index.html"}
@@ -57,6 +63,26 @@ def test_truth_gives_metrics(sqair, models: Path, clip: Path, here: Path) -> Non
     assert "hota 1.000, mota 1.000, idf1 1.000, id_switches 0, counting" in done.out
     metrics = json.loads((here / "second" / "summary.json").read_text())["metrics"]
     assert metrics["mota"] == 1.0
+    assert head_of(here / "second")["summary"]["metrics"] == metrics
+
+
+def head_of(folder: Path) -> dict[str, Any]:
+    """What the page of a folder knows from the start."""
+    return json.loads(next(read_blocks(folder / "index.html"))[1])
+
+
+def test_remarks_are_on_the_page_too(sqair, models: Path, clip: Path, here: Path) -> None:
+    """The card tells of darker clips than this one, which is remarked upon; the video cannot be as quick as it."""
+    shutil.copytree(models / "tiny", here / "dark")
+    write_typical(here / "dark", {"brightness": [0.01, 0.02]})
+    done = sqair("track", clip, "--model", "dark", "--rate", "500", "--out", "out", "--quiet")
+    assert done.code == 0, done.err
+    (remark,) = json.loads((here / "out" / "summary.json").read_text())["remarks"]
+    assert remark.startswith("it is brighter than what the model was trained on")
+    assert done.err == f"warning: clip.npy: {remark}\n"
+    head = head_of(here / "out")
+    assert head["summary"]["remarks"] == [remark]
+    assert (head["rate"], head["summary"]["rate"]) == (240, 500)
 
 
 def test_a_filter_tells_uncertainty(sqair, models: Path, clip: Path, here: Path) -> None:
@@ -106,6 +132,27 @@ def test_what_is_refused_leaves_nothing(refused, models: Path, clip: Path, here:
     assert "cannot write" in refused(1, "track", clip, *tiny, "--out", "file/below")
     assert "at least 1" in refused(1, "track", clip, *tiny, "--particles", "0")
     assert "positive" in refused(1, "track", clip, *tiny, "--rate", "nan")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda card, tensors: card.update(format_version=99), "this program reads 1; update sqair"),
+        (lambda card, tensors: card.pop("model"), "no key 'model'"),
+        (lambda card, tensors: tensors.popitem(), "it has no tensor"),
+        (lambda card, tensors: tensors.update(more=np.zeros(1, np.float32)), "more"),
+        (lambda card, tensors: tensors.update({max(tensors): np.zeros(10**6, np.float32)}), "it is larger than"),
+    ],
+    ids=["newer", "no model", "missing tensor", "extra tensor", "oversized tensor"],
+)
+def test_models_that_are_refused(change, line: str, refused, models: Path, clip: Path, here: Path) -> None:
+    shutil.copytree(models / "tiny", here / "odd")
+    card, tensors = json.loads((here / "odd/config.json").read_text()), load_file(here / "odd/model.safetensors")
+    del card["sha256"]
+    change(card, tensors)
+    (here / "odd/config.json").write_text(json.dumps(card))
+    save_file(tensors, here / "odd/model.safetensors")
+    assert line in refused(1, "track", clip, "--model", "odd")
 
 
 def test_a_full_disk_leaves_nothing(refused, models: Path, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,21 +209,77 @@ def test_overwriting_touches_only_results(sqair, models: Path, clip: Path, here:
 
 
 def test_names_with_anything_in_them(sqair, models: Path, here: Path) -> None:
-    name = "a 'b' \"c\" <script>alert(1)</script> ü.npy".replace("/", "")
-    np.save(here / name, np.zeros((2, 16, 16), np.uint8))
-    done = sqair("track", name, "--model", models / "tiny")
+    """Also in a shell: what a command is told to do with the results cannot be another command."""
+    names = [
+        "a 'b' \"c\" <script>alert(1)<script> ü.npy",
+        "$(touch x);`touch y`\n.npy",
+        os.fsdecode(b"no text \xff.npy"),
+    ]
+    for name in names:
+        np.save(here / name, np.zeros((2, 16, 16), np.uint8))
+    done = sqair("track", *names, "--model", models / "tiny", "--out", "out")
     assert done.code == 0, done.err
-    (folder,) = (here / "runs" / "track").iterdir()
-    assert not set("'\"<>() /") & set(folder.name)
-    assert "<script>alert" not in (folder / "index.html").read_text()
+    folders = list((here / "out").iterdir())
+    assert len(folders) == 3
+    for folder in folders:
+        assert set(folder.name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789ü.-_")
+        assert {path.name for path in folder.iterdir()} == FILES
+        assert "<script>alert" not in (folder / "index.html").read_text()
+        assert Tracks.read(folder / "tracks.json").frames == 2
 
 
 @pytest.mark.parametrize(
     ("source", "name"),
-    [("a/b.mp4", "b"), ("a/b/", "b"), ("f-*.png", "f"), ("rtsp://h/cam?x=1", "cam"), ("...", "clip"), ("ü.mp4", "ü")],
+    [
+        ("a/b.mp4", "b"),
+        ("a/b/", "b"),
+        ("f-*.png", "f"),
+        ("rtsp://h/cam?x=1", "cam"),
+        ("rtsp://me:secret@cam", "cam"),
+        ("...", "clip"),
+        ("ü.mp4", "ü"),
+        ("\U00020000" * 200, "\U00020000" * 50),
+    ],
 )
 def test_folder_names(source: str, name: str) -> None:
     assert folder_name(source) == name
+
+
+def test_passwords_stay_out_of_everything(sqair, models: Path, here: Path) -> None:
+    """A clip from a server that wants a name and a password, given in the address, and one that is not there."""
+    (here / "served").mkdir()
+    content = encode(here / "served" / "clip.mp4", np.zeros((3, 16, 16, 3), np.uint8))
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(content)
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        place = f"127.0.0.1:{server.server_port}/clip.mp4"
+        words = ("track", f"http://me:secret@{place}?key=secret", "rtsp://me:secret@127.0.0.1:9")
+        done = sqair(*words, "--model", models / "tiny")
+        server.shutdown()
+    alone = sqair("track", words[-1], "--debug")
+    assert alone.err.splitlines()[-1].startswith("sqair track: cannot open rtsp://127.0.0.1:9 as a video")
+    assert "Traceback" in alone.err
+    assert "secret" not in alone.err
+    assert done.code == 1
+    assert done.out.splitlines()[-1] == "Results saved to runs/track/clip"
+    assert f"tracking http://{place}, rtsp://127.0.0.1:9 with" in done.err
+    assert "rtsp://127.0.0.1:9 failed: cannot open rtsp://127.0.0.1:9" in done.err
+    assert json.loads((here / "runs/track/clip/summary.json").read_text())["frames"] == 3
+    assert "secret" not in done.out + done.err
+    files = [path for path in (here / "runs").rglob("*") if path.is_file()]
+    assert len(files) == len(FILES)
+    assert not any("secret" in str(path) or b"secret" in path.read_bytes() for path in files)
 
 
 def test_a_stream_is_stopped_and_saved(models: Path, here: Path) -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 from sqair.config import UserError
 from sqair.data import Sequences, save_sequences
 from sqair.data.video import Clip, natural, open_clips
+from sqair.files import without_secrets
 
 
 def film(length: int = 6, size: tuple[int, int] = (16, 24)) -> np.ndarray:
@@ -137,9 +138,31 @@ def test_a_live_source_is_read_as_it_comes(tmp_path: Path) -> None:
 def test_the_name_of_an_address_holds_no_password() -> None:
     with pytest.raises(UserError) as refusal:
         open_clips("http://user:secret@127.0.0.1:9/clip.mp4?token=hidden")
-    assert "http://127.0.0.1/clip.mp4" in str(refusal.value)
+    assert "http://127.0.0.1:9/clip.mp4" in str(refusal.value)
     assert "secret" not in str(refusal.value)
     assert "hidden" not in str(refusal.value)
+    assert refusal.value.__suppress_context__, "PyAV's error names the whole address"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("rtsp://me:secret@cam", "rtsp://cam"),
+        ("rtsp://me:secret@cam:554/live?key=secret#secret", "rtsp://cam:554/live"),
+        ("rtsp://secret@[::1]:554/live", "rtsp://[::1]:554/live"),
+        ("rtsp://me:se/secret@cam/a", "rtsp://cam/a"),
+        ("rtsp://me:se?secret@cam/a?mail=b@c", "rtsp://cam/a"),
+        ("rtsp://me:secret@secret@cam", "rtsp://cam"),
+        ("rtsp://me:secret@", "rtsp://"),
+        ("https://host/tall@2x.mp4?a=b@c", "https://host/tall@2x.mp4"),
+        ("/dev/video0", "/dev/video0"),
+        ("a b?@c.mp4", "a b?@c.mp4"),
+        ("a\nb\x1b[2J \udcff ü.mp4", r"a\nb\x1b[2J \udcff ü.mp4"),
+        ("C:\\clip.mp4", "C:\\clip.mp4"),
+    ],
+)
+def test_what_an_address_is_called(address: str, shown: str) -> None:
+    assert without_secrets(address) == shown
 
 
 def test_a_file_names_no_address(tmp_path: Path) -> None:

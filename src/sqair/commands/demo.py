@@ -22,7 +22,7 @@ LENGTH = 30
 """Frames of the clip."""
 SHOWN = 10
 """Of these in overlay.png."""
-CLIP, FUTURES = "clip.npz", "futures"
+CLIP, STRIP, FUTURES = "clip.npz", "overlay.png", "futures"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +49,9 @@ class Demo(Command):
     def run(self) -> None:
         """Make a clip, track it, continue it."""
         choose_device(self.common)
+        from sqair.commands.publish import published
         from sqair.commands.scenes import load_objects
-        from sqair.commands.track_clip import Job, track_clip
-        from sqair.data import save_sequences
-        from sqair.data.video import open_clips
+        from sqair.commands.track_clip import RESULTS
         from sqair.tracks import Tracks
         from sqair.training.checkpoint import read_card
         from sqair.training.runs import choose_folder
@@ -63,18 +62,28 @@ class Demo(Command):
         if model.frames_are_independent:
             raise UserError(f"{self.model} knows no time; give the demo a model of the kind sqair")
         made = make_clip(trained_on(card), self.seed)
-        save_sequences(folder / CLIP, made)
-        (clip,), (again,) = open_clips(folder / CLIP), open_clips(folder / CLIP)
-        asked = {"model": self.model, "seed": self.seed, "common": self.common}
-        track, predict = Track(sources=(str(folder / CLIP),), **asked), Predict(source=str(folder / CLIP), **asked)
-        with ThreadPoolExecutor(1) as pool:  # most of the time goes into compilation: one core for each command
-            futures = pool.submit(predict.make, folder / FUTURES, again, model)
-            track_clip(Job(track, model, card, stop=lambda: False), clip, folder, None)
-            futures.result()
-        found = Tracks.read(folder / "tracks.json")
-        draw(folder / "overlay.png", made, found)
+        with published(folder, (*RESULTS, CLIP, STRIP, FUTURES)) as part:
+            self.track_and_predict(part, made, model, card)
+            found = Tracks.read(part / "tracks.json")
+            draw(part / STRIP, made, found)
         print(describe(made, found, folder))
         finish(folder)
+
+    def track_and_predict(self, part: Path, made: "Sequences", model: Any, card: dict[str, Any]) -> None:
+        """Write the clip, and what both commands write of it."""
+        from sqair.commands.track_clip import Job, track_clip
+        from sqair.data import save_sequences
+        from sqair.data.video import open_clips
+
+        path = part / CLIP
+        save_sequences(path, made)
+        (clip,), (again,) = open_clips(path), open_clips(path)
+        asked = {"model": self.model, "seed": self.seed, "common": self.common}
+        track, predict = Track(sources=(str(path),), **asked), Predict(source=str(path), **asked)
+        with ThreadPoolExecutor(1) as pool:  # most of the time goes into compilation: one core for each command
+            futures = pool.submit(predict.make, part / FUTURES, again, model, card)
+            track_clip(Job(track, model, card, stop=lambda: False), clip, part, None)
+            futures.result()
 
 
 def make_clip(config: DataConfig, seed: int) -> "Sequences":

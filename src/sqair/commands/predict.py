@@ -1,6 +1,5 @@
 """``sqair predict``: how a clip may go on after its first frames."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -9,11 +8,14 @@ import tyro
 
 from sqair.commands.common import Command, choose_device, finish, optional
 from sqair.config import UserError
+from sqair.files import without_secrets
 
 if TYPE_CHECKING:
     from sqair.data.video import Clip
     from sqair.generation import Prediction, Scene
 
+RESULTS = ("future.mp4", "future.gif", "future.png", "future.npz", "summary.json", "index.html", "page")
+"""All that predicting may write."""
 MISSING = 96
 """Grey shown where a clip has no frame to compare a future with."""
 
@@ -66,33 +68,33 @@ class Predict(Command):
     def run(self) -> None:
         """Predict, then write pictures, arrays and the page."""
         from sqair.commands.track import folder_name
-        from sqair.training.checkpoint import load_model
+        from sqair.training.checkpoint import load_model, read_card
         from sqair.training.runs import choose_folder
 
         out = Path(self.out) if self.out is not None else None
         folder = choose_folder(self.NAME, folder_name(self.source), out, overwrite=self.common.overwrite)
         clip = self._open()
         choose_device(self.common)
-        print(describe(self.make(folder, clip, load_model(self.model))))
+        print(describe(self.make(folder, clip, load_model(self.model), read_card(self.model))))
         finish(folder)
 
     def _open(self) -> "Clip":
         """The clip that is meant."""
         from sqair.data.video import open_clips
 
-        clips = open_clips(self.source, rate=self.rate)
+        clips, name = open_clips(self.source, rate=self.rate), without_secrets(self.source)
         if self.clip > len(clips):
-            raise UserError(f"--clip {self.clip} is not there: {self.source} holds {len(clips)}")
+            raise UserError(f"--clip {self.clip} is not there: {name} holds {len(clips)}")
         if len(clips) > 1:
-            self.common.say(f"{self.source} holds {len(clips)} clips; this is number {self.clip} (--clip)")
+            self.common.say(f"{name} holds {len(clips)} clips; this is number {self.clip} (--clip)")
         return clips[self.clip - 1]
 
-    def make(self, folder: Path, clip: "Clip", model: Any) -> dict[str, Any]:
+    def make(self, folder: Path, clip: "Clip", model: Any, card: dict[str, Any]) -> dict[str, Any]:
         """Predict and write all files; returns the summary."""
-        from sqair.commands.scenes import sequences_of
-        from sqair.data import save_sequences
+        from sqair.commands.publish import published
+        from sqair.commands.track_clip import warn
         from sqair.generation import continue_clip
-        from sqair.training.files import write_json
+        from sqair.tracking.typical import remarks
 
         self.common.say(f"continuing {clip.name} (compiles first, about 20 s)")
         predicted = continue_clip(
@@ -106,14 +108,23 @@ class Predict(Command):
         )
         if done := predicted.fit.describe():
             self.common.say(f"{clip.name}: {done}")
-        for note in clip.notes:
-            print(f"warning: {clip.name}: {note}", file=sys.stderr)
-        summary = self.about(clip) | numbers(predicted)
+        said = [*clip.notes, *remarks(card, impression(predicted))]
+        summary = self.about(clip) | {"remarks": said} | numbers(predicted)
+        with published(folder, RESULTS) as part:
+            self.write(part, clip, predicted, summary)
+        warn(clip, said)
+        return summary
+
+    def write(self, folder: Path, clip: "Clip", predicted: "Prediction", summary: dict[str, Any]) -> None:
+        """All files."""
+        from sqair.commands.scenes import sequences_of
+        from sqair.data import save_sequences
+        from sqair.training.files import write_json
+
         save_sequences(folder / "future.npz", sequences_of(predicted.futures))
         write_json(folder / "summary.json", summary)
         draw(folder, predicted)
         self.write_page(folder, clip, predicted, summary)
-        return summary
 
     def about(self, clip: "Clip") -> dict[str, Any]:
         """What was asked for."""
@@ -164,6 +175,20 @@ def draw(folder: Path, predicted: "Prediction") -> None:
 
 
 # --- numbers
+
+
+def impression(predicted: "Prediction") -> "dict[str, float | None]":
+    """What the observed frames look like, as the futures explain them; compare it with the model's training data."""
+    import numpy as np
+
+    from sqair.tracking.typical import Impression
+
+    gathered = Impression()
+    for future in predicted.futures:
+        for t in range(predicted.observed):
+            error = float(np.square(future.frames[t] - predicted.clip[t] / 255.0).mean())
+            gathered.add(predicted.clip[t], future.boxes[t], error)
+    return gathered.numbers()
 
 
 def numbers(predicted: "Prediction") -> dict[str, Any]:

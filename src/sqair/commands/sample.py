@@ -10,6 +10,9 @@ from sqair.config import UserError
 if TYPE_CHECKING:
     from sqair.generation import Scene
 
+RESULTS = ("samples.png", "samples.mp4", "samples.gif", "samples.npz", "index.html", "page")
+"""All that sampling may write."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Command):
@@ -41,6 +44,7 @@ class Sample(Command):
         if self.frames < 1 or self.count < 1:
             raise UserError(f"--frames and --count must be at least 1, not {self.frames} and {self.count}")
         choose_device(self.common)
+        from sqair.commands.publish import published
         from sqair.commands.scenes import IN_VIDEO
         from sqair.generation import sample
         from sqair.training.checkpoint import load_model
@@ -51,7 +55,8 @@ class Sample(Command):
         model = load_model(self.model)
         self.common.say("dreaming (compiles first, about 10 s)")
         scenes = sample(model, count=self.count, frames=self.frames, seed=self.seed)
-        self.write(folder, scenes)
+        with published(folder, RESULTS) as part:
+            self.write(part, scenes)
         if self.count > IN_VIDEO:
             self.common.say(f"samples.mp4 shows the first {IN_VIDEO} of {self.count} sequences")
         finish(folder)

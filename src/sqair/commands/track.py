@@ -10,6 +10,7 @@ import tyro
 
 from sqair.commands.common import Command, choose_device, finish, optional
 from sqair.config import UsageError, UserError
+from sqair.files import without_secrets
 
 if TYPE_CHECKING:
     from sqair.data.video import Clip
@@ -66,7 +67,7 @@ class Track(Command):
 
     def run(self) -> None:
         """Track every clip; one that fails does not stop the others."""
-        self.common.say(f"tracking {', '.join(self.sources)} with {self.model}")
+        self.common.say(f"tracking {', '.join(map(without_secrets, self.sources))} with {self.model}")
         from sqair.commands.track_clip import Job, track_clip
         from sqair.training.pace import catch_signals
         from sqair.training.runs import choose_folder
@@ -105,7 +106,7 @@ class Track(Command):
             except UserError as error:
                 if len(self.sources) == 1:
                     raise
-                failures[source] = reason(error)
+                failures[without_secrets(source)] = reason(error)
         if not clips:
             raise UserError(next(iter(failures.values())))
         return clips, failures
@@ -149,10 +150,10 @@ def reason(error: Exception) -> str:
 
 def folder_name(source: str) -> str:
     """What to call the results of a source: letters, digits, dots and dashes of its last part."""
-    last = source.rstrip("/").rpartition("/")[2].rpartition("?")[0] or source.rstrip("/").rpartition("/")[2]
+    last = without_secrets(source).rstrip("/").rpartition("/")[2]
     stem = last.rpartition(".")[0] or last
     name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem).strip(".-")
-    return name[:80] or "clip"
+    return name[:50] or "clip"  # up to 200 bytes; with what is added, systems take 255
 
 
 def places(folder: Path, clips: "list[Clip]") -> list[Path]:

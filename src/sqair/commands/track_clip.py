@@ -1,17 +1,15 @@
 """One clip of ``sqair track``: followed frame by frame while its files grow in a folder of their own."""
 
-import contextlib
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sqair.commands.publish import published
 from sqair.data.video import Clip, Frame
 from sqair.evaluation.tracking import tracking_metrics
 from sqair.overlay import Overlay
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 
 TRACKS = ("tracks.txt", "tracks.csv", "tracks.json")
 OVERLAY, LATENTS, SUMMARY, COCO, YOLO = "overlay.mp4", "latents.npz", "summary.json", "coco.json", "yolo"
+RESULTS = (*TRACKS, OVERLAY, LATENTS, SUMMARY, COCO, YOLO, PAGE, PARTS)
+"""All that tracking may write."""
 COMPILING = "compiling, about 20 s on two cores"
 METRICS = ("hota", "mota", "idf1", "id_switches", "counting")
 
@@ -61,17 +61,16 @@ def track_clip(job: Job, clip: Clip, folder: Path, gt: str | None) -> dict[str, 
         stop=job.stop,
     )
     say_clip(job, clip, watch)
-    with published(folder) as part:
-        summary = follow(job, clip, watch, overlay, part)
+    with published(folder, RESULTS) as part, page_of(job, clip, watch, overlay, part) as page:
+        summary = follow(job, clip, watch, overlay, page, part)
         summary["remarks"] = [*clip.notes, *remarks(job.card, summary["impression"])]
-        for remark in summary["remarks"]:
-            print(f"warning: {clip.name}: {remark}", file=sys.stderr)
         if truth is not None:
             found = Tracks.read(part / "tracks.json")
-            metrics = tracking_metrics(truth.tracks, found, ignored=truth.ignored)
-            summary["metrics"] = metrics
+            summary["metrics"] = tracking_metrics(truth.tracks, found, ignored=truth.ignored)
+        page.close({name: value for name, value in summary.items() if name != "impression"})
         export(part, command.export)
         write_json(part / SUMMARY, summary)
+    warn(clip, summary["remarks"])
     return summary
 
 
@@ -87,42 +86,50 @@ def say_clip(job: Job, clip: Clip, watch: Watch) -> None:
         job.compiled = True
 
 
-def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) -> dict[str, Any]:
-    """Write all that grows with the clip, and the page; returns the summary."""
+def warn(clip: Clip, said: Sequence[str]) -> None:
+    """Tell people of what could mislead them, a line each; --quiet does not hide it."""
+    for remark in said:
+        print(f"warning: {clip.name}: {remark}", file=sys.stderr)
+
+
+def page_of(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) -> PageWriter:
+    """The page, which has the rate of the video that it may have to play."""
+    return PageWriter(
+        part,
+        title=clip.name,
+        kind="track",
+        rate=overlay.rate,
+        size=clip.size,
+        model=job.command.model,
+        content=[float(side) for side in watch.fit.content],
+        video=Video(OVERLAY, zoom=overlay.zoom),
+    )
+
+
+def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, page: PageWriter, part: Path) -> dict[str, Any]:
+    """Write all that grows with the clip, and add to the page; returns the summary."""
     command, impression, progress = job.command, Impression(), Progress(clip, job.command.common.quiet)
     with (
         TrackFiles([part / name for name in TRACKS], size=clip.size, rate=clip.rate, source=clip.name) as files,
         Latents(part / LATENTS, job.model.config.what_size) as latents,
         overlay.into(part / OVERLAY),
-        PageWriter(
-            part,
-            title=clip.name,
-            kind="track",
-            rate=clip.rate,
-            size=clip.size,
-            model=command.model,
-            content=[float(side) for side in watch.fit.content],
-            video=Video(OVERLAY, zoom=overlay.zoom),
-        ) as page,
     ):
         for block in watch.blocks():
             files.add(to_tracks(block, clip))
             for seen in block:
                 add(seen, latents, overlay, page)
-                impression.add(seen.fitted, seen.found)
+                impression.add(seen.fitted, np.asarray(seen.found.box), float(seen.found.error))
                 progress.add(seen)
-        summary = progress.summary() | {
-            "source": clip.name,
-            "model": command.model,
-            "particles": command.particles,
-            "lag": watch.tracker.settings.lag,
-            "size": list(clip.size),
-            "rate": clip.rate,
-            "inverted": watch.fit.inverted,
-            "impression": impression.numbers(),
-        }
-        page.close({name: value for name, value in summary.items() if name != "impression"})
-    return summary
+    return progress.summary() | {
+        "source": clip.name,
+        "model": command.model,
+        "particles": command.particles,
+        "lag": watch.tracker.settings.lag,
+        "size": list(clip.size),
+        "rate": clip.rate,
+        "inverted": watch.fit.inverted,
+        "impression": impression.numbers(),
+    }
 
 
 def add(seen: Seen, latents: Latents, overlay: Overlay, page: PageWriter) -> None:
@@ -201,32 +208,6 @@ class Progress:
             "seconds": round(seconds, 3),
             "seconds_until_first_frame": round(self.first, 3),
         }
-
-
-@contextlib.contextmanager
-def published(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside `folder`, whose files move there when the block ends well, and vanish when it does not.
-
-    What an earlier run wrote under the same names is replaced; nothing else in the folder is touched.
-    """
-    made = [path for path in folder.absolute().parents if not path.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
-    try:
-        yield part
-        folder.mkdir(exist_ok=True)
-        for name in (*TRACKS, OVERLAY, LATENTS, SUMMARY, COCO, YOLO, PAGE, PARTS):
-            if (old := folder / name).is_dir():
-                shutil.rmtree(old)
-            else:
-                old.unlink(missing_ok=True)
-        for path in part.iterdir():
-            path.rename(folder / path.name)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-        for path in made:  # those that hold results stay
-            with contextlib.suppress(OSError):
-                path.rmdir()
 
 
 # --- for people

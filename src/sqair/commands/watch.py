@@ -1,6 +1,7 @@
 """What `sqair train` shows of a run while it goes on: reconstructions, learning curves, a page, TensorBoard files.
 
-Training does not know of these; it gets them as callbacks, and they write at evaluations only.
+Training does not know of these; it gets them as callbacks, and they write at evaluations only. At the end the model's
+card is completed.
 """
 
 import contextlib
@@ -26,8 +27,10 @@ from sqair.generation import scene
 from sqair.image import as_frames
 from sqair.model import SQAIR
 from sqair.report.training import PANELS, by_member, limits, member_colour, train_page
+from sqair.tracking.typical import typical, write_typical
+from sqair.training.checkpoint import load_model
 from sqair.training.loop import Callback, Progress
-from sqair.training.runs import CURVES, PICTURES, TENSORBOARD, read_metrics
+from sqair.training.runs import BEST, CURVES, PICTURES, TENSORBOARD, read_metrics
 from sqair.training.validation import VALIDATION_SEED
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ SHOWN = 4
 """Validation sequences in a picture, chosen out of ..."""
 CHOICE = 32
 """... so many."""
+DESCRIBED = 100
+"""Training sequences that tell what is typical of them."""
 KEPT = 10
 """Pictures that are kept."""
 PARTICLES = 5
@@ -50,10 +55,12 @@ GRID = "#E6E6E6"
 
 @contextlib.contextmanager
 def watchers(preset: Preset, *, tensorboard: bool) -> Iterator[list[Callback]]:
-    """The callbacks of a run, while it goes on."""
+    """The callbacks of a run, while it goes on; when it has ended well, its model's card is completed."""
     events, page = TensorBoard(), Page()
     try:
         yield [Reconstructions(preset), draw_curves, page, *([events] if tensorboard else [])]
+        if page.folder is not None:
+            complete_cards(preset, page.folder)
     finally:
         events.close()
         page.close()
@@ -188,6 +195,19 @@ class Page:
         """Write it once more."""
         if self.folder is not None:
             train_page(self.folder)
+
+
+# --- the card
+
+
+def complete_cards(preset: Preset, folder: Path) -> None:
+    """Tell in the cards of a run's best model how its training data look, which `sqair track` compares clips with."""
+    with contextlib.suppress(UserError):  # the data may have gone since training began, the weights be infinite
+        model = load_model(folder)
+        if model.has_objects:
+            numbers = typical(model, open_data(preset.data, "train"), sequences=DESCRIBED)
+            for each in (folder, folder / BEST):
+                write_typical(each, numbers)
 
 
 # --- TensorBoard

@@ -8,7 +8,7 @@ wrong with a clip but can be lived with, such as a missing end, is told in its `
 import glob
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from jaxtyping import UInt8
 from numpy import ndarray
 
 from sqair.config import UserError
+from sqair.files import ADDRESS, printable
 
 Frame = UInt8[ndarray, "H W"] | UInt8[ndarray, "H W 3"]
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -63,11 +64,16 @@ class Clip:
 
 def open_clips(source: str | Path, *, rate: float = RATE) -> list[Clip]:
     """The clips of a source, at least one. `rate` is that of images and arrays, which have none of their own."""
+    return [replace(clip, name=printable(clip.name)) for clip in _opened(source, rate)]
+
+
+def _opened(source: str | Path, rate: float) -> list[Clip]:
+    """The clips of a source, with the names of their files."""
     from sqair.data.video_decode import open_stream, open_video
     from sqair.data.video_images import open_array, open_images, open_sequences
 
     name = str(source)
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", name) and not Path(name).exists():
+    if ADDRESS.match(name) and not Path(name).exists():
         return [open_stream(name)]
     path = Path(name).expanduser()
     try:
@@ -113,4 +119,4 @@ def _of_files(paths: list[Path], source: Path, rate: float) -> list[Clip]:
     clips = [path for path, kind in kinds.items() if kind in (*VIDEOS, ".npy", ".npz")]
     if not clips:
         raise UserError(f"{source} holds no frames: there is neither an image nor a video in it")
-    return [clip for path in clips for clip in open_clips(path, rate=rate)]
+    return [clip for path in clips for clip in _opened(path, rate)]

@@ -1,10 +1,10 @@
 """Videos and streams through PyAV, frame by frame: upright, 8 bits a channel, over black where transparent."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from jaxtyping import UInt8
@@ -12,6 +12,7 @@ from numpy import ndarray
 
 from sqair.config import UserError
 from sqair.data.video import MOST_PIXELS, RATE, Clip
+from sqair.files import without_secrets
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -35,31 +36,29 @@ def open_stream(address: str) -> Clip:
     given: dict[str, Any] = {"file": address, "timeout": PATIENCE}
     if Path(address).is_char_device():
         given["format"] = "video4linux2"
-    parts = urlsplit(address)
-    name = address if parts.hostname is None else f"{parts.scheme}://{parts.hostname}{parts.path}"
+    name = without_secrets(address)
     return _open(name, name, given, live=True)
 
 
 def _open(source: str, name: str, given: dict[str, Any], *, live: bool) -> Clip:
     """Look at the first frame, which alone tells the size after rotation, and describe the clip."""
     container, stream = _container(source, given)
-    packets = Packets(container, stream)
-    notes: list[str] = []
-    first = next(packets.pictures(notes), None)
+    early: list[str] = []
+    pictures = Packets(container, stream).pictures(early)
+    first = next(pictures, None)
     if first is None:
         container.close()
-        raise UserError(f"{source} has no frame that can be decoded; {notes[0] if notes else 'it holds no pictures'}")
+        raise UserError(f"{source} has no frame that can be decoded; {early[0] if early else 'it holds no pictures'}")
     rate = float(stream.average_rate or stream.guessed_rate or RATE)
-    started = [packets, first]  # a stream cannot be read twice: what was opened is what is read
+    started = [chain([first], pictures)]  # a stream cannot be read twice: what was opened is what is read
 
     def read(notes: list[str]) -> Iterator[UInt8[ndarray, "H W 3"]]:
         if not live:
-            return Packets(*_container(source, given)).closing(notes)
+            opened = _container(source, given)
+            return _closing(opened[0], Packets(*opened).pictures(notes))
         if not started:
             raise UserError(f"{source} can be read only once")
-        packets, first = started
-        started.clear()
-        return packets.closing(notes, first)
+        return _closing(container, started.pop(), lambda: notes.extend(early))
 
     if not live:
         container.close()
@@ -74,7 +73,8 @@ def _container(source: str, given: dict[str, Any]) -> "tuple[InputContainer, Vid
     try:
         container = av.open(**given)
     except FFmpegError as error:
-        raise UserError(f"cannot open {source} as a video: {_reason(error)}") from error
+        reason = _reason(error)
+        raise UserError(f"cannot open {source} as a video: {reason}") from None  # the error names passwords
     if not container.streams.video:
         contents = _contents(container)
         container.close()
@@ -92,6 +92,15 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error).lower()
 
 
+def _closing(
+    container: "InputContainer", pictures: Iterator[UInt8[ndarray, "H W 3"]], at_end: Callable[[], None] = lambda: None
+) -> Iterator[UInt8[ndarray, "H W 3"]]:
+    """The pictures of a container, which is closed after them."""
+    with contextlib.closing(container):
+        yield from pictures
+        at_end()
+
+
 class Packets:
     """The pictures of an open container."""
 
@@ -100,15 +109,6 @@ class Packets:
         self.decoded = self.damaged = 0
         self.end = 0.0
         """Time after the last picture, in seconds."""
-
-    def closing(
-        self, notes: list[str], first: UInt8[ndarray, "H W 3"] | None = None
-    ) -> Iterator[UInt8[ndarray, "H W 3"]]:
-        """`first`, if it was read already, and all further pictures; then the container is closed."""
-        with contextlib.closing(self.container):
-            if first is not None:
-                yield first
-            yield from self.pictures(notes)
 
     def pictures(self, notes: list[str]) -> Iterator[UInt8[ndarray, "H W 3"]]:
         """All pictures to come. What cannot be decoded is skipped, and a missing end is the end; both are noted."""

@@ -137,7 +137,7 @@ def track(
     things on light into what models know; auto decides by the first frames. `rate` is that of images and arrays. What
     had to be lived with, such as a missing end, comes as a warning.
     """
-    clip = _one(source, rate)
+    clip = one_clip(source, rate)
     watch = Watch(model, clip, particles=particles, lag=lag, invert=invert, seed=seed)
     parts = [to_tracks(block, clip) for block in watch.blocks()]
     for note in clip.notes:
@@ -146,12 +146,15 @@ def track(
     return dataclasses.replace(parts[-1], **columns)
 
 
-def _one(source: str | Path | Clip | ndarray, rate: float) -> Clip:
+def one_clip(source: str | Path | Clip | ndarray, rate: float) -> Clip:
+    """The clip that a source is; refuses one that holds several."""
     if isinstance(source, Clip):
         return source
     if isinstance(source, ndarray):
         return clip_of_array(source, "array", rate)
     clips = open_clips(source, rate=rate)
     if len(clips) > 1:
-        raise UserError(f"{source} holds {len(clips)} clips; track each of sqair.data.video.open_clips(...) by itself")
+        raise UserError(
+            f"{source} holds {len(clips)} clips; give one of those that sqair.data.video.open_clips returns"
+        )
     return clips[0]

@@ -13,15 +13,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from numpy import ndarray
 
-from sqair.data import Source, to_bytes
+from sqair.data import FileSource, Source, to_bytes
 from sqair.model import SequenceModel
-from sqair.tracking.filter import Found
 from sqair.tracking.tracker import track_batch
-from sqair.training.checkpoint import CONFIG, load_model, read_card
+from sqair.training.checkpoint import CONFIG, read_card
 from sqair.training.files import write_json
+from sqair.training.manifest import checksum
 
 SLACK = 0.25
 """How far beyond the range of the training's clips a clip may lie, as a share of that range."""
@@ -41,16 +41,15 @@ class Impression:
         self.frames = self.boxes = 0
         self.brightness = self.size = self.light = self.error = 0.0
 
-    def add(self, fitted: UInt8[ndarray, "Y X C"], found: Found) -> None:
-        """A frame as the model saw it, and what it found."""
-        boxes = np.asarray(found.box)
+    def add(self, fitted: UInt8[ndarray, "Y X C"], boxes: Float[ndarray, "N 4"], error: float) -> None:
+        """A frame as the model saw it; the boxes in it, NaN where there is none; the canvas's mean squared error."""
         sides = boxes[np.isfinite(boxes[:, 0]), 2:]
         self.frames += 1
         self.boxes += len(sides)
         self.brightness += float(fitted.mean()) / 255
         self.size += float(np.sqrt(sides.prod(1)).sum()) / math.sqrt(fitted.shape[0] * fitted.shape[1])
         self.light += float(np.square(fitted / 255.0).mean())
-        self.error += float(found.error)
+        self.error += error
 
     def numbers(self) -> dict[str, float | None]:
         """The means; None where there was nothing to average."""
@@ -65,19 +64,26 @@ class Impression:
 def typical(model: SequenceModel, source: Source, *, sequences: int = 400, seed: int = 5) -> dict[str, list[float]]:
     """For each number the range in which all but one in a hundred clips of a source lie: what a model's card holds.
 
-    Clips are tracked as `Tracker` does by itself, one particle, so that the numbers can be compared.
+    Clips are tracked as `Tracker` does by itself, one particle, so that the numbers can be compared. A file may hold
+    fewer sequences than asked for.
     """
-    told = [_numbers(model, to_bytes(source.fixed(BATCH, seed, start)).frames) for start in range(0, sequences, BATCH)]
+    if isinstance(source, FileSource):
+        sequences = min(sequences, len(source.sequences.frames))
+    batch = min(BATCH, sequences)
+    starts = range(0, sequences - batch + 1, batch)
+    told = [_numbers(model, to_bytes(source.fixed(batch, seed, start)).frames) for start in starts]
     clips = [clip for batch in told for clip in batch]
     columns = {name: [number for clip in clips if (number := clip[name]) is not None] for name in LOOKS}
     return {name: np.quantile(values, [0.005, 0.995]).tolist() for name, values in columns.items() if values}
 
 
-def write_typical(folder: Path, source: Source) -> dict[str, list[float]]:
-    """Add what is typical of `source` to the card of the model in `folder`, and return it."""
-    card, numbers = read_card(folder), typical(load_model(folder), source)
-    write_json(folder / CONFIG, card | {"training": (card.get("training") or {}) | {"typical": numbers}})
-    return numbers
+def write_typical(folder: Path, numbers: dict[str, list[float]]) -> None:
+    """Add what is typical of a model's training data to its card, the config.json in `folder`."""
+    card = read_card(folder)
+    card |= {"training": (card.get("training") or {}) | {"typical": numbers}}
+    if "sha256" in card:
+        card["sha256"] |= {"training.typical": checksum(numbers)}
+    write_json(folder / CONFIG, card)
 
 
 def _numbers(model: SequenceModel, frames: Any) -> list[dict[str, float | None]]:
@@ -89,7 +95,7 @@ def _numbers(model: SequenceModel, frames: Any) -> list[dict[str, float | None]]
     for clip in range(len(frames)):
         impression = Impression()
         for t in range(frames.shape[1]):
-            impression.add(frames[clip, t], jax.tree.map(lambda leaf, at=(clip, t): leaf[at], found))
+            impression.add(frames[clip, t], found.box[clip, t], float(found.error[clip, t]))
         numbers.append(impression.numbers())
     return numbers
 
