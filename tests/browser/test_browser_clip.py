@@ -297,7 +297,7 @@ def test_futures_side_by_side(visit: Any, futures: Path) -> None:
         page.keyboard.press("End")
         expect(page.locator(".panel").nth(1)).to_contain_text("predicted")
         expect(page.locator(".panel").first.locator("figcaption")).to_have_text("clip")
-        expect(page.locator("#bars .bar-name")).to_have_text(["1 · future 1", "1 · future 2"])
+        expect(page.locator("#bars .bar-name")).to_have_text(["future 1 · object 1", "future 2 · object 1"])
         expect(page.locator("#bars [role=option]")).to_have_count(2)
         shows(page, 12, of=12)
         page.keyboard.press("n")

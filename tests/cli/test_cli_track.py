@@ -321,7 +321,9 @@ def test_a_stream_is_stopped_and_saved(models: Path, here: Path) -> None:
     assert Tracks.read(here / "out" / "tracks.json").frames >= 1
 
 
-def test_the_first_line_comes_before_jax(here: Path) -> None:
+@pytest.mark.parametrize("words", [("track", "clip.mp4"), ("predict", "clip.mp4"), ("sample",), ("demo",)])
+def test_the_first_line_comes_before_jax(words: tuple[str, ...], here: Path) -> None:
+    """It comes at once; importing jax takes seconds."""
     program = """
 import sys
 from sqair.commands.common import Common
@@ -330,7 +332,9 @@ def say(self, message):
     raise SystemExit
 Common.say = say
 from sqair.cli import main
-main(["track", "clip.mp4"])
+main(sys.argv[1:])
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=here, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("False tracking clip.mp4")
+    program = [sys.executable, "-c", program, *words]
+    done = subprocess.run(program, cwd=here, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False ")
+    assert "with sqair-strokes" in done.stdout

@@ -48,6 +48,7 @@ class Demo(Command):
 
     def run(self) -> None:
         """Make a clip, track it, continue it."""
+        self.common.say(f"tracking and continuing a made clip with {self.model}")
         choose_device(self.common)
         from sqair.commands.publish import published
         from sqair.commands.scenes import load_objects

@@ -67,6 +67,7 @@ class Predict(Command):
 
     def run(self) -> None:
         """Predict, then write pictures, arrays and the page."""
+        self.common.say(f"continuing {without_secrets(self.source)} with {self.model}")
         from sqair.commands.track import folder_name
         from sqair.training.checkpoint import load_model, read_card
         from sqair.training.runs import choose_folder
@@ -96,7 +97,7 @@ class Predict(Command):
         from sqair.generation import continue_clip
         from sqair.tracking.typical import remarks
 
-        self.common.say(f"continuing {clip.name} (compiles first, about 20 s)")
+        self.common.say("compiling, about 20 s on two cores")
         predicted = continue_clip(
             model,
             clip,

@@ -43,6 +43,7 @@ class Sample(Command):
         """Dream, then write pictures, arrays and the page."""
         if self.frames < 1 or self.count < 1:
             raise UserError(f"--frames and --count must be at least 1, not {self.frames} and {self.count}")
+        self.common.say(f"dreaming with {self.model}")
         choose_device(self.common)
         from sqair.commands.publish import published
         from sqair.commands.scenes import IN_VIDEO
@@ -53,7 +54,7 @@ class Sample(Command):
         out = Path(self.out) if self.out is not None else None
         folder = choose_folder(self.NAME, name_of(self.model), out, overwrite=self.common.overwrite)
         model = load_model(self.model)
-        self.common.say("dreaming (compiles first, about 10 s)")
+        self.common.say("compiling, about 10 s on two cores")
         scenes = sample(model, count=self.count, frames=self.frames, seed=self.seed)
         with published(folder, RESULTS) as part:
             self.write(part, scenes)

@@ -10,6 +10,7 @@ const mostObjects = Math.max(1, ...counts.map((each) => each.reduce((a, b) => Ma
 const bars = element("bars");
 const tall = element("tall");
 
+element("lanes").classList.toggle("grouped", groupCount > 1);
 const laneWidth = () => element("axis").clientWidth;
 const xOf = (frame) => ((frame - timeline.start) / (timeline.end - timeline.start)) * laneWidth();
 const frameAtX = (x) => Math.floor(timeline.start + (x / laneWidth()) * (timeline.end - timeline.start));
@@ -163,9 +164,15 @@ function drawBars() {
   else bars.removeAttribute("aria-activedescendant");
 }
 
+// A narrow screen hides the word.
+function barName(life) {
+  if (groupCount === 1) return make("span", { textContent: life.id });
+  const word = make("span", { className: "word", textContent: "object " });
+  return make("span", {}, `${groupName(life.group)} · `, word, String(life.id));
+}
+
 function makeBar(life) {
-  const name = groupCount > 1 ? `${life.id} · ${groupName(life.group)}` : life.id;
-  const label = make("span", { className: "bar-name", textContent: name });
+  const label = make("span", { className: "bar-name" }, barName(life));
   const option = make("div", { id: `bar-${keyOf(life)}`, role: "option", className: "bar" }, label, make("canvas"));
   option.dataset.key = keyOf(life);
   option.setAttribute("aria-label", describeLife(life));
