@@ -15,13 +15,27 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 import sqair
-from sqair.commands import Bench, Command, Data, Demo, Evaluate, Figures, Predict, Report, Sample, Table, Track, Train
+from sqair.commands import (
+    Ablate,
+    Bench,
+    Command,
+    Data,
+    Demo,
+    Evaluate,
+    Figures,
+    Predict,
+    Report,
+    Sample,
+    Table,
+    Track,
+    Train,
+)
 from sqair.commands.common import to_toml, with_config_files
 from sqair.config import UsageError, UserError, nearest
 
 COMMANDS: dict[str, type[Command]] = {
     command.NAME: command
-    for command in (Demo, Data, Train, Track, Predict, Evaluate, Table, Figures, Sample, Report, Bench)
+    for command in (Demo, Data, Train, Track, Predict, Evaluate, Table, Figures, Ablate, Sample, Report, Bench)
 }
 
 USAGE = """\

@@ -10,7 +10,20 @@ import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 HEAVY = {"PIL", "av", "equinox", "jax", "jaxlib", "matplotlib", "numpy", "optax", "safetensors", "scipy"}
-COMMANDS = ("demo", "data", "train", "track", "predict", "evaluate", "table", "figures", "sample", "report", "bench")
+COMMANDS = (
+    "demo",
+    "data",
+    "train",
+    "track",
+    "predict",
+    "evaluate",
+    "table",
+    "figures",
+    "ablate",
+    "sample",
+    "report",
+    "bench",
+)
 
 
 def agrees(name: str, text: str) -> None:

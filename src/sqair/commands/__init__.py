@@ -3,6 +3,7 @@
 Importing them costs nothing: jax and everything that imports it are imported inside `run`.
 """
 
+from sqair.commands.ablate import Ablate
 from sqair.commands.bench import Bench
 from sqair.commands.common import Command, Common
 from sqair.commands.data import Data
@@ -17,6 +18,7 @@ from sqair.commands.track import Track
 from sqair.commands.train import Train
 
 __all__ = [
+    "Ablate",
     "Bench",
     "Command",
     "Common",
