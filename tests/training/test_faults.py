@@ -175,6 +175,36 @@ def test_too_little_memory_suggests_a_smaller_batch(
         train(quick, tmp_path, quiet=True)
 
 
+def test_a_batch_that_fits_is_found(quick: Preset, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def steps(state: TrainState, _: Any, __: Any, config: Any, ___: Any) -> TrainState:
+        asked.append(config.batch)
+        if config.batch > smallest[0]:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
+        return state
+
+    smallest = [1]
+    monkeypatch.setattr(population, "train_steps", steps)
+    assert faults.fitting(quick, lambda _: None).train.batch == 1
+    assert asked == [4, 2, 1]
+    smallest[0] = 0
+    with pytest.raises(faults.OutOfMemory):
+        faults.fitting(quick, lambda _: None)
+
+
+def test_a_process_that_is_gone_is_named(quick: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        with faults.explained(quick.train, tmp_path):
+            raise ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer")
+
+    with pytest.raises(ValueError, match="Gloo"):
+        lost()
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(faults.LostContact, match="start all of them again with --resume"):
+        lost()
+
+
 # --- disk
 
 

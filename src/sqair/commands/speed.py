@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from sqair.config import Preset, TrainConfig, UserError
 from sqair.data import open_data
@@ -37,10 +38,10 @@ class Speed(NamedTuple):
     """A step at its last."""
 
 
-def steps_within(preset: Preset, recipe: Recipe, seconds: float) -> int:
+def steps_within(preset: Preset, recipe: Recipe, seconds: float, mesh: Mesh | None = None) -> int:
     """The number of steps that `preset` can train in this time, what has to be compiled and measured included."""
     started = time.monotonic()
-    speed = measure(preset)
+    speed = measure(preset, mesh)
     left = (1 - RESERVE) * seconds - (time.monotonic() - started) - speed.compiling
     steps = count_steps(speed, recipe, preset.data.length, left)
     if steps < 1:
@@ -48,9 +49,9 @@ def steps_within(preset: Preset, recipe: Recipe, seconds: float) -> int:
     return steps
 
 
-def measure(preset: Preset) -> Speed:
+def measure(preset: Preset, mesh: Mesh | None = None) -> Speed:
     """Time the compiled step that training uses. Training compiles it once more, since its schedule knows the steps."""
-    population = Population(preset)
+    population = Population(preset, mesh)
     source, state = open_data(preset.data, "train"), population.first()
 
     def timed(step: int, count: int) -> float:

@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
+import os
 import shlex
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import tyro
 
@@ -28,6 +29,9 @@ from sqair.config import (
     preset,
 )
 from sqair.training.recipe import SCALED, scaled_field
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 Recipe = Literal["fast", "paper"]
 Switches = Literal["ours", "paper", "authors"]
@@ -52,6 +56,8 @@ class Train(Command):
 
     With --data FILE.npz the size and the colour of frames are the file's, and so is the length where it is shorter.
     With --members or --sweep several models are trained at once; the best is chosen by its validation bound.
+    All devices share the work. Over many hosts, start the same command in each of them, by Slurm or Kubernetes, or with
+    --coordinator.
 
     examples:
       sqair train tiny --steps 1000 --out runs/train/mine
@@ -85,6 +91,16 @@ class Train(Command):
     """Short for --train.patience: stop early after so many evaluations without a new best; 0 for never."""
     restart_collapsed: Annotated[Flag, optional("")] = False
     """Replace what the alarm finds collapsed: early afresh, later by a copy of the best healthy member."""
+    fit_memory: Annotated[Flag, optional("")] = False
+    """Halve the batch as often as the device's memory needs it."""
+    mesh: Annotated[str | None, optional("AXIS=N,...", "all devices")] = None
+    """Devices over which members, batch and particles are shared out, such as batch=8 or members=2,batch=4."""
+    coordinator: Annotated[str | None, optional("HOST:PORT", "Slurm's or Kubernetes's, if any")] = None
+    """Train over many hosts: where process 0 is to be reached. All processes run this same command."""
+    processes: Annotated[int | None, optional("N")] = None
+    """With --coordinator: how many processes there are."""
+    process: Annotated[int | None, optional("I")] = None
+    """With --coordinator: which one this is, from 0."""
     tensorboard: Annotated[Flag, optional("")] = False
     """Write TensorBoard files, too; needs `pip install 'sqair[log]'`."""
     out: Annotated[str | None, optional("DIR", "runs/train/PRESET")] = None
@@ -191,16 +207,28 @@ class Train(Command):
         started = time.perf_counter()
         chosen = self.resolved()
         self._check_data(chosen.data)
+        self._join()
         choose_device(self.common)
-        from sqair.commands.watch import check_tensorboard, watchers
-        from sqair.training.loop import Stopped, check_preset, train
+        from sqair.commands.watch import check_tensorboard
+        from sqair.training.hosts import is_writer
+        from sqair.training.loop import check_preset
 
         if self.tensorboard:
             check_tensorboard()
         check_preset(chosen)
         folder = self._folder()
-        chosen = self._timed(chosen)
+        chosen = self._timed(self._fitting(chosen))
         self._say_recipe(chosen.train)
+        self._train(chosen, folder, started)
+        if is_writer():
+            finish(folder)
+
+    def _train(self, chosen: Preset, folder: Path, started: float) -> None:
+        """Train, and leave with 130 or 143 where a signal ended it."""
+        from sqair.commands.watch import watchers
+        from sqair.training.faults import LostContact
+        from sqair.training.loop import Stopped, train
+
         try:
             with watchers(chosen, tensorboard=self.tensorboard) as callbacks:
                 train(
@@ -212,11 +240,46 @@ class Train(Command):
                     command=shlex.join(["sqair", *sys.argv[1:]]),
                     callbacks=callbacks,
                     started=started,
+                    mesh=self._mesh(chosen),
                 )
         except Stopped as stop:
             print(f"sqair train: {stop}", file=sys.stderr)
             raise SystemExit(stop.code) from stop
-        finish(folder)
+        except LostContact as error:
+            print(f"sqair train: {error}", file=sys.stderr, flush=True)
+            os._exit(1)  # jax would wait for the others before it let this process end
+
+    def _join(self) -> None:
+        """Join the processes of a job on many hosts, if there is one."""
+        from sqair.training.hosts import find_job, join
+
+        job = find_job(self.coordinator, self.processes, self.process, os.environ)
+        if job is not None:
+            self.common.say("waiting for all processes of the job")
+            join(job)
+
+    def _mesh(self, chosen: Preset) -> "Mesh | None":
+        """The devices that share the work; None for one."""
+        import jax
+
+        from sqair.training.distributed import choose_shares, make_mesh
+        from sqair.training.members import member_configs
+
+        members = len(member_configs(chosen.train))
+        return make_mesh(choose_shares(self.mesh or "auto", chosen.train, members, jax.device_count()))
+
+    def _fitting(self, chosen: Preset) -> Preset:
+        """The preset with a batch for which there is memory, if that is wanted."""
+        if not self.fit_memory:
+            return chosen
+        if self.resume:
+            raise UsageError("a resumed run keeps its batch; leave --fit-memory out")
+        from sqair.training.faults import fitting
+
+        fitted = fitting(chosen, self._mesh)
+        if fitted != chosen:
+            self.common.say(f"{chosen.train.batch} sequences do not fit into memory; the batch is {fitted.train.batch}")
+        return fitted
 
     def _check_data(self, config: DataConfig) -> None:
         """Refuse a preset without the data it needs; say what a file decides."""
@@ -233,11 +296,17 @@ class Train(Command):
         if self.resume:
             raise UsageError("a resumed run keeps its number of steps; leave --minutes out")
         from sqair.commands.speed import steps_within
+        from sqair.training.hosts import agreed
 
         self.common.say("measuring the speed of a step (compiles first)")
-        steps = steps_within(chosen, lambda steps: self.resolved(steps).train, 60 * self.minutes)
+        batch, mesh = chosen.train.batch, self._mesh(chosen)
+
+        def recipe(steps: int) -> TrainConfig:
+            return dataclasses.replace(self.resolved(steps).train, batch=batch)
+
+        steps = agreed(steps_within(chosen, recipe, 60 * self.minutes, mesh))
         self.common.say(f"{self.minutes:g} minutes are {steps} steps")
-        return self.resolved(steps)
+        return dataclasses.replace(chosen, train=recipe(steps))
 
     def _say_recipe(self, chosen: TrainConfig) -> None:
         """Say what follows the number of steps, where that is not the preset's own."""

@@ -6,15 +6,18 @@ steps alone, so that a run that was stopped on the way does the same again.
 """
 
 import contextlib
+import dataclasses
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from sqair.config import TrainConfig, UserError
+from sqair.config import Preset, TrainConfig, UserError
+from sqair.data import open_data
 from sqair.training.manifest import Damaged
 from sqair.training.population import Population
 from sqair.training.resume import Checkpoint, checkpoints, is_regular, load_state, read_notes
@@ -26,13 +29,21 @@ MOST_ROLLBACKS = 3
 """... and how often it does."""
 
 
+BROKEN = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "Connection", "heartbeat")
+"""How errors of jax read that come from another process."""
+
+
 class OutOfMemory(UserError):
     """The device has too little memory for a step."""
 
 
+class LostContact(UserError):
+    """Another process of the job is gone."""
+
+
 @contextlib.contextmanager
 def explained(config: TrainConfig, out: Path) -> Iterator[None]:
-    """Turn a full disk and too little memory into one line that says what to do."""
+    """Turn a full disk, too little memory and a job that fell apart into one line that says what to do."""
     try:
         yield
     except OSError as error:
@@ -41,13 +52,33 @@ def explained(config: TrainConfig, out: Path) -> Iterator[None]:
         raise UserError(
             f"the disk of {out} is full; what was saved before is intact: make room and continue with --resume"
         ) from error
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise OutOfMemory(
-            f"the device has too little memory for a step with {config.batch} sequences; "
-            f"try --train.batch {max(config.batch // 2, 1)}, or have --fit-memory choose"
-        ) from error
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        if "RESOURCE_EXHAUSTED" in str(error):
+            raise OutOfMemory(
+                f"the device has too little memory for a step with {config.batch} sequences; "
+                f"try --train.batch {max(config.batch // 2, 1)}, or have --fit-memory choose"
+            ) from error
+        if jax.process_count() > 1 and any(word in str(error) for word in BROKEN):
+            raise LostContact(
+                f"another process of the job is gone; start all of them again with --resume --out {out}"
+            ) from error
+        raise
+
+
+def fitting(preset: Preset, mesh_of: Callable[[Preset], Mesh | None]) -> Preset:
+    """The preset with its batch halved as often as one step needs to fit into memory; its program stays compiled."""
+    while True:
+        population = Population(preset, mesh_of(preset))
+        try:
+            with explained(preset.train, Path()):
+                source = open_data(preset.data, "train")
+                jax.block_until_ready(population.advance(population.first(), source, 1).step)
+            return preset
+        except OutOfMemory:
+            if preset.train.batch == 1:
+                raise
+            smaller = dataclasses.replace(preset.train, batch=preset.train.batch // 2)
+            preset = dataclasses.replace(preset, train=smaller)
 
 
 class Rollback(NamedTuple):

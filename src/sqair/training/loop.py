@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from sqair.config import Preset, TrainConfig, UserError
 from sqair.data import Source, open_data
@@ -21,7 +22,7 @@ from sqair.model import SequenceModel
 from sqair.objective import check_objective
 from sqair.settings import check
 from sqair.training import runs
-from sqair.training.checkpoint import CONFIG, load_model, read_card, save_model
+from sqair.training.archive import Archive
 from sqair.training.console import Display
 from sqair.training.faults import MOST_ROLLBACKS, can_roll_back, explained, roll_back
 from sqair.training.health import (
@@ -33,24 +34,13 @@ from sqair.training.health import (
     is_check,
     replace_member,
 )
+from sqair.training.hosts import agreed, is_writer
 from sqair.training.lock import locked
 from sqair.training.members import leader, member_configs
 from sqair.training.optimiser import MOST_SKIPPED
 from sqair.training.pace import Pace, catch_signals
 from sqair.training.population import Population, catch_up
-from sqair.training.resume import (
-    Checkpoint,
-    Notes,
-    check_resumable,
-    forget_others,
-    load_state,
-    mend_best,
-    model_extra,
-    restore,
-    save_state,
-    save_whole,
-)
-from sqair.training.runs import BEST, MEMBERS
+from sqair.training.resume import Checkpoint, Notes, check_resumable, forget_damaged, load_state
 from sqair.training.step import TrainState, seed_keys
 from sqair.training.validation import Validation
 
@@ -100,20 +90,23 @@ def train(
     command: str = "",
     callbacks: Sequence[Callback] = (),
     started: float | None = None,
+    mesh: Mesh | None = None,
 ) -> Path:
     """Train and return `out`. A new run needs `out` absent or empty, unless `overwrite`; `resume` needs a run there.
 
-    The run's clock begins at `started`, a reading of time.perf_counter, now by default.
+    The run's clock begins at `started`, a reading of time.perf_counter, now by default. With a mesh, many devices
+    share the work; where they are on many hosts, all processes call this, and process 0 writes.
     """
     started = time.perf_counter() if started is None else started
     check_preset(preset)
     runs.check_folder(out, resume=resume, overwrite=overwrite)
     with explained(preset.train, out), contextlib.ExitStack() as held:
-        if resume:
+        if resume and is_writer():
             held.enter_context(locked(out))
         found = check_resumable(out, preset) if resume else None
-        run = prepare(preset, out, found, callbacks, started, quiet=quiet)
-        if not resume:
+        run = prepare(preset, out, found, callbacks, started, mesh, quiet=quiet or not is_writer())
+        agreed(0)  # all have read before one writes
+        if not resume and is_writer():
             held.enter_context(locked(out))
             runs.check_folder(out, overwrite=overwrite)  # another process may have come first
         run.begin(found, command)
@@ -121,33 +114,40 @@ def train(
             outcome = run.finish()
         except BaseException as error:
             with contextlib.suppress(OSError):  # of a full disk, say: the error itself matters more
-                runs.end_run(out, "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
+                run.archive.end("stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
             raise
-        runs.end_run(out, outcome)
+        run.archive.end(outcome)
     return out
 
 
 def prepare(
-    preset: Preset, out: Path, found: Checkpoint | None, callbacks: Sequence[Callback], started: float, *, quiet: bool
+    preset: Preset,
+    out: Path,
+    found: Checkpoint | None,
+    callbacks: Sequence[Callback],
+    started: float,
+    mesh: Mesh | None,
+    *,
+    quiet: bool,
 ) -> "Run":
     """A new run, or one that goes on from a checkpoint. Nothing is written."""
     source = open_data(preset.data, "train")
     validation = Validation(open_data(preset.data, "validation"), preset)
-    population = Population(preset)
+    population = Population(preset, mesh)
     state, notes = population.first(), Notes(preset, 0, None, 0.0)
     if found is not None:
         state, notes = load_state(found, population, state), found.notes
     display = Display(preset.train.steps, notes.step, batch=preset.train.batch * population.size, quiet=quiet)
-    events, rollbacks, pace = [*notes.events], [*notes.rollbacks], Pace(started - notes.seconds)
-    return Run(population, out, source, validation, callbacks, state, notes.stale, events, rollbacks, display, pace)
+    callbacks, pace = callbacks if is_writer() else (), Pace(started - notes.seconds)
+    past = (notes.stale, [*notes.events], [*notes.rollbacks])
+    return Run(Archive(out, population), source, validation, callbacks, state, *past, display, pace)
 
 
 @dataclass
 class Run:
     """One run of `train`: what it needs, and what changes while it goes on."""
 
-    population: Population
-    out: Path
+    archive: Archive
     source: Source
     validation: Validation
     callbacks: Sequence[Callback]
@@ -171,6 +171,16 @@ class Run:
         self.best_is = leader(self.population.members)
 
     @property
+    def population(self) -> Population:
+        """Who is trained."""
+        return self.archive.population
+
+    @property
+    def out(self) -> Path:
+        """The run's folder."""
+        return self.archive.out
+
+    @property
     def config(self) -> TrainConfig:
         """How it is trained."""
         return self.population.preset.train
@@ -188,16 +198,12 @@ class Run:
     def begin(self, found: Checkpoint | None, command: str) -> None:
         """Write what a run has from its first moment, or take it back to the checkpoint it goes on from."""
         if found is None:
-            runs.clear_folder(self.out)  # with --overwrite there may be another run
-            self.save()
-        else:
-            restore(self.out, found)
-            for fault in found.faults:
-                self.display.say(f"{fault}; resuming from step {self.step}")
-            for fault in mend_best(self.out, self.population.members):
-                self.display.say(fault)
-        runs.begin_run(self.out, self.population.preset, command, resume=found is not None)
-        runs.note_events(self.out, self.events, self.rollbacks)
+            return self.archive.begin(self.state, self.notes(), command)
+        damaged = forget_damaged(self.out, self.population.members)
+        agreed(0)
+        self.archive.go_on(found, list(damaged), command)
+        for line in (*(f"{fault}; resuming from step {self.step}" for fault in found.faults), *damaged.values()):
+            self.display.say(line)
 
     def finish(self) -> str:
         """Train to the last step, and leave the best model in the run's folder too; returns how it ended."""
@@ -208,14 +214,12 @@ class Run:
                 if is_check(self.step, self.config):
                     self.check()
                 self.notify(self.evaluate() if self.is_due() else [])
-                if caught:
-                    self.save()
-                    raise Stopped(128 + caught[0], self.out)
+                if number := agreed(caught[0] if caught else 0):
+                    self.archive.save(self.state, self.notes())
+                    raise Stopped(128 + number, self.out)
             if is_early_end := self.step < self.config.steps:
                 self.display.say(f"step {self.step}: no new best in {self.stale} evaluations; stopped early")
-        if not (self.out / BEST / CONFIG).is_file():  # no validation bound was finite, or someone deleted it
-            self.keep(self.best_is, None, BEST)
-        save_model(self.out, load_model(self.out / BEST), read_card(self.out / BEST)["training"])
+        self.archive.finish(self.state, self.best_is)
         return "stopped early" if is_early_end else "finished"
 
     # --- steps
@@ -224,7 +228,7 @@ class Run:
         """As many steps as one call should make, up to the next evaluation or check."""
         step, config = self.step, self.config
         stops = [(step // every + 1) * every for every in (config.evaluate_every, check_every(config))]
-        count = self.pace.steps(min(config.steps, *stops) - step)
+        count = agreed(self.pace.steps(min(config.steps, *stops) - step))
         with self.pace.timed(count):
             self.state = self.population.advance(self.state, self.source, count)
             jax.block_until_ready(self.state.step)
@@ -273,7 +277,7 @@ class Run:
         self.state, found, event = roll_back(self.out, self.population, self.state)
         self.stale = found.notes.stale
         self.rollbacks.append(event._asdict())
-        runs.note_events(self.out, self.events, self.rollbacks)
+        self.archive.note(self.events, self.rollbacks)
         self.display.say(event.line(skipped))
 
     def respond(self, collapsed: Iterable[int]) -> None:
@@ -285,12 +289,11 @@ class Run:
                 self.state, event = replace_member(self.population, self.state, event)
             if not any(event.repeats(past) for past in self.events):
                 self.events.append(event._asdict())
-                runs.note_events(self.out, self.events, self.rollbacks)
+                self.archive.note(self.events, self.rollbacks)
                 self.display.say(event.line(self.population.size))
         if self.step == 0:  # begun afresh, alone
-            runs.clear_folder(self.out, runs.SHOWN)
             self.stale = 0
-            forget_others(self.out, self.save())
+            self.archive.begin_afresh(self.state, self.notes())
         elif any(member.restarts for member in members):
             self.state = catch_up(self.state, self.config.warm_up)
 
@@ -306,16 +309,15 @@ class Run:
             if math.isfinite(bound) and (member.best is None or bound > member.best):
                 member.best = bound
                 improved.add(i)
-                self.keep(i, bound, BEST if self.population.is_alone else f"{MEMBERS}/{i}")
-            runs.append_metrics(self.out, line)
+                self.archive.keep(self.state, i, bound)
+            self.archive.write(line)
         chosen = leader(members)
         is_new = chosen in improved or (chosen != self.best_is and members[chosen].best is not None)
-        if is_new and not self.population.is_alone:
-            folder = self.out / MEMBERS / str(chosen)
-            save_whole(self.out / BEST, load_model(folder), read_card(folder)["training"])
+        if is_new:
+            self.archive.lead(chosen)
         self.best_is, self.stale = chosen, 0 if chosen in improved else self.stale + 1
         self.state = self.population.without_totals(self.state)
-        self.save()
+        self.archive.save(self.state, self.notes())
         bounds = [line["validation_bound"] for line in lines]
         self.display.evaluated(self.step, bounds, chosen in improved, count_healthy(members))
         return lines
@@ -333,19 +335,12 @@ class Run:
             member.alarm = member.collapsed
         return lines
 
-    def keep(self, i: int, bound: float | None, name: str) -> None:
-        """Save a member's present model in a folder of the run."""
-        member, number = self.population.members[i], None if self.population.is_alone else i
-        model = self.population.take(self.state.model, i)
-        save_whole(self.out / name, model, model_extra(member, number, self.step, bound))
-
-    def save(self) -> Path:
-        """Write a checkpoint; returns its folder."""
+    def notes(self) -> Notes:
+        """What a checkpoint tells of the run at this step."""
         members = self.population.members
-        best = members[leader(members)].best
-        notes = tuple(member.notes() for member in members)
-        past = (self.pace.elapsed(), self.stale, notes, tuple(self.events), tuple(self.rollbacks))
-        return save_state(self.out, self.population, self.state, Notes(self.population.preset, self.step, best, *past))
+        best, told = members[leader(members)].best, tuple(member.notes() for member in members)
+        past = (self.pace.elapsed(), self.stale, told, tuple(self.events), tuple(self.rollbacks))
+        return Notes(self.population.preset, self.step, best, *past)
 
     def notify(self, lines: list[dict[str, Any]]) -> None:
         """Tell the callbacks."""

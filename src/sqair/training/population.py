@@ -15,11 +15,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sqair.config import Preset, TrainConfig
 from sqair.data import Source
 from sqair.model import SequenceModel
+from sqair.training.distributed import MEMBERS, collect, place
 from sqair.training.members import KNOBS, Member, new_members
 from sqair.training.step import TrainState, first_state, repeat, seed_keys, train_step, train_steps, without_totals
 
@@ -35,9 +37,10 @@ UNCOMPILED = ("seed", "evaluate_every", "validation_sequences", "keep", "members
 class Population:
     """The members of a run, and what is done to all of them at once."""
 
-    def __init__(self, preset: Preset) -> None:
-        self.preset = preset
+    def __init__(self, preset: Preset, mesh: Mesh | None = None) -> None:
+        self.preset, self.mesh = preset, mesh
         self.members: list[Member] = new_members(preset)
+        self._placed: tuple[Source, Source] | None = None
 
     @property
     def size(self) -> int:
@@ -59,9 +62,26 @@ class Population:
         """The state after `count` steps of every member."""
         keys = [seed_keys(member.seed).steps for member in self.members]
         config = essential(self.members[0].preset.train)  # a sweep may give all members the same value
+        if self.mesh is not None:
+            return self._share_out(self.mesh, state, source, keys, config, count)
         if self.is_alone:
             return train_steps(state, source, keys[0], config, jnp.array(count))
         return train_members(state, source, jnp.stack(keys), self.knobs(), config, jnp.array(count))
+
+    def _share_out(
+        self, mesh: Mesh, state: TrainState, source: Source, keys: list[PRNGKeyArray], config: TrainConfig, count: int
+    ) -> TrainState:
+        """The same on many devices; the data stays there between calls."""
+        if self._placed is None or self._placed[0] is not source:
+            self._placed = source, place(mesh, source)
+        source, number = self._placed[1], place(mesh, jnp.array(count))
+        if self.is_alone:
+            after = train_steps(place(mesh, state), source, place(mesh, keys[0]), config, number, mesh)
+        else:
+            step, states = place(mesh, state.step), place(mesh, state._replace(step=None), is_member=True)
+            own = place(mesh, (jnp.stack(keys), self.knobs()), is_member=True)
+            after = train_members(states._replace(step=step), source, *own, config, number, mesh)
+        return collect(mesh, after)
 
     def knobs(self) -> dict[str, Float[Array, " R"]]:
         """The numbers in which members differ."""
@@ -121,14 +141,28 @@ def train_members(
     knobs: dict[str, Float[Array, " R"]],
     config: TrainConfig,
     count: Int[Array, ""],
+    mesh: Mesh | None = None,
 ) -> TrainState:
     """`count` steps of all members; each has its own key, and its own values of `knobs` instead of `config`'s."""
 
     def member(state: TrainState, key: PRNGKeyArray, knobs: dict[str, Float[Array, ""]]) -> TrainState:
-        return train_step(state, source, key, with_knobs(config, knobs))
+        return train_step(state, source, key, with_knobs(config, knobs), mesh)
 
     step = eqx.filter_vmap(member, in_axes=(AXES, EACH, EACH), out_axes=AXES)
+    step = step if mesh is None else _over_devices(member, states)
     return repeat(lambda states: step(states, keys, knobs), states, count)
+
+
+def _over_devices(member: Callable[..., TrainState], states: TrainState) -> Callable[..., TrainState]:
+    """`member` for all members, those of each device there; Equinox's vmap knows no axis of a mesh."""
+    rest = eqx.filter(states, eqx.is_array, inverse=True)
+    axes = jax.tree.map(lambda _: 0, eqx.filter(states, eqx.is_array))._replace(step=None)
+
+    def arrays_only(arrays: TrainState, key: PRNGKeyArray, knobs: dict[str, Float[Array, ""]]) -> TrainState:
+        return eqx.filter(member(eqx.combine(arrays, rest), key, knobs), eqx.is_array)
+
+    step = jax.vmap(arrays_only, in_axes=(axes, 0, 0), out_axes=axes, spmd_axis_name=MEMBERS)
+    return lambda states, keys, knobs: eqx.combine(step(eqx.filter(states, eqx.is_array), keys, knobs), rest)
 
 
 def with_knobs(config: TrainConfig, knobs: dict[str, Float[Array, ""]]) -> TrainConfig:

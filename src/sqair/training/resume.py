@@ -11,6 +11,7 @@ Random keys, data and curriculum are functions of the seed and the step. The fir
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,20 +218,25 @@ def save_whole(folder: Path, model: SequenceModel, extra: dict[str, Any]) -> Non
         save_model(part, model, extra)
 
 
-def mend_best(run: Path, members: list[Member]) -> list[str]:
-    """Have the next evaluation make anew the best models that cannot be loaded; returns a line for each."""
-    faults = []
+def forget_damaged(run: Path, members: list[Member]) -> dict[Path, str]:
+    """Have the next evaluation make anew the best models that cannot be loaded; returns what is wrong with each."""
+    faults = {}
     for i, member in enumerate(members):
         folder = run / BEST if len(members) == 1 else run / MEMBERS / str(i)
         if member.best is not None and (fault := _fault(folder)) is not None:
             member.best = None
-            shutil.rmtree(folder, ignore_errors=True)
-            faults.append(f"{fault}; the best model is sought anew from here")
+            faults[folder] = f"{fault}; the best model is sought anew from here"
+    return faults
+
+
+def mend_best(run: Path, members: list[Member], damaged: Iterable[Path]) -> None:
+    """Delete damaged best models, and have the best of all be that of the best member."""
+    for folder in damaged:
+        shutil.rmtree(folder, ignore_errors=True)
     chosen = leader(members)
     if len(members) > 1 and members[chosen].best is not None and _fault(run / BEST) is not None:
         folder = run / MEMBERS / str(chosen)
         save_whole(run / BEST, load_model(folder), read_card(folder)["training"])
-    return faults
 
 
 def _fault(folder: Path) -> str | None:

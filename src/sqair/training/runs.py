@@ -147,6 +147,7 @@ def describe_run(preset: Preset, command: str) -> dict[str, Any]:
         "commit": git_commit(),
         "command": command,
         "device": device.platform if device.platform == "cpu" else device.device_kind,
+        "devices": jax.device_count(),
         "jax": jax.__version__,
         "python": platform.python_version(),
         "seed": preset.train.seed,

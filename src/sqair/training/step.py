@@ -6,20 +6,23 @@ Axes: B sequences, T frames, K particles, Y, X, C frame.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sqair.config import Preset, TrainConfig
 from sqair.data import Source
-from sqair.model import SequenceModel
+from sqair.model import Restraint, SequenceModel
 from sqair.objective import Baseline, Diagnostics, Moments, batch_loss, no_moments, update_moments
 from sqair.training.checkpoint import build
 from sqair.training.curriculum import length_at, restraint_at
+from sqair.training.distributed import Gradients, Learnt, sharded_gradients
 from sqair.training.optimiser import MOST_SKIPPED, GuardState, baseline_optimiser, model_optimiser
 
 M = TypeVar("M", bound=eqx.Module)
@@ -95,10 +98,15 @@ def model_frames(
 
 @eqx.filter_jit
 def train_steps(
-    state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig, count: Int[Array, ""]
+    state: TrainState,
+    source: Source,
+    key: PRNGKeyArray,
+    config: TrainConfig,
+    count: Int[Array, ""],
+    mesh: Mesh | None = None,
 ) -> TrainState:
     """`count` steps, fewer where too many in a row are skipped. One compilation serves every count and length."""
-    return repeat(lambda state: train_step(state, source, key, config), state, count)
+    return repeat(lambda state: train_step(state, source, key, config, mesh), state, count)
 
 
 def repeat(step: Callable[[TrainState], TrainState], state: TrainState, count: Int[Array, ""]) -> TrainState:
@@ -116,21 +124,20 @@ def repeat(step: Callable[[TrainState], TrainState], state: TrainState, count: I
     return eqx.combine(jax.lax.while_loop(is_next, advance, (jnp.zeros_like(count), arrays))[1], rest)
 
 
-def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig) -> TrainState:
-    """One step: a batch, the gradient of its surrogate, the updates."""
+def train_step(
+    state: TrainState, source: Source, key: PRNGKeyArray, config: TrainConfig, mesh: Mesh | None = None
+) -> TrainState:
+    """One step: a batch, the gradient of its surrogate, the updates. With a mesh, many devices share it."""
     key_data, key_noise = jax.random.split(jax.random.fold_in(key, state.step))
     frames = model_frames(jnp.asarray(source.batch(key_data, config.batch).frames), state.model)
     total = frames.shape[1]
     restraint, length = restraint_at(state.step, config, total), length_at(state.step, config, total)
-
-    def loss(learnt: tuple[SequenceModel, Baseline | None]) -> tuple:
-        model, baseline = learnt
-        moments = None if state.nvil is None else state.nvil.moments
-        return batch_loss(model, key_noise, frames, restraint, length, config, baseline, moments)
-
     learnt = (state.model, None if state.nvil is None else state.nvil.baseline)
+    moments = None if state.nvil is None else state.nvil.moments
+    find = gradients if mesh is None else partial(sharded_gradients, mesh)
     with jax.default_matmul_precision(matmul_precision(config.precision)):
-        (model_grad, baseline_grad), (diagnostics, signal) = eqx.filter_grad(loss, has_aux=True)(learnt)
+        grads, (diagnostics, signal) = find(learnt, key_noise, frames, restraint, length, config, moments)
+    model_grad, baseline_grad = grads
     model, optimiser = update(model_optimiser(config), model_grad, state.optimiser, state.model)
     finite = jnp.isfinite(jnp.stack(diagnostics)).all()
     return TrainState(
@@ -143,13 +150,31 @@ def train_step(state: TrainState, source: Source, key: PRNGKeyArray, config: Tra
     )
 
 
+def gradients(
+    learnt: Learnt,
+    key: PRNGKeyArray,
+    frames: Float[Array, "B T Y X C"],
+    restraint: Restraint,
+    length: Int[Array, ""],
+    config: TrainConfig,
+    moments: Moments | None,
+) -> Gradients:
+    """The gradient of the loss of a batch, its diagnostics and NVIL's signal."""
+
+    def loss(learnt: Learnt) -> tuple:
+        model, baseline = learnt
+        return batch_loss(model, key, frames, restraint, length, config, baseline, moments)
+
+    return eqx.filter_grad(loss, has_aux=True)(learnt)
+
+
 def matmul_precision(precision: Literal["float32", "tf32", "bf16"]) -> str:
     """jax's name for a precision of matrix products. On a CPU they are always exact."""
     names = {"float32": "highest", "tf32": "tensorfloat32", "bf16": "BF16_BF16_F32"}
     return "highest" if jax.default_backend() == "cpu" else names[precision]
 
 
-def _nvil_step(nvil: Nvil, grad: Baseline, signal: Float[Array, "B K"], config: TrainConfig) -> Nvil:
+def _nvil_step(nvil: Nvil, grad: Baseline | None, signal: Float[Array, "B K"], config: TrainConfig) -> Nvil:
     """The baseline and the moments after a step; a signal that is not finite leaves the moments as they were."""
     baseline, optimiser = update(baseline_optimiser(config), grad, nvil.optimiser, nvil.baseline)
     moved = update_moments(nvil.moments, signal)

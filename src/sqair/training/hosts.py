@@ -1,0 +1,71 @@
+"""Training over many hosts: every process runs the same command, joins the job, and does the same; one writes.
+
+Who is who is told by flags, or by Slurm or Kubernetes, whose variables jax reads. All processes must see the folder of
+the run, and have the same devices.
+"""
+
+import importlib.util
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from sqair.config import UsageError, UserError
+
+HEARTBEAT = 30
+"""Seconds of silence after which a process counts as dead."""
+
+
+class Job(NamedTuple):
+    """The processes that train together; where all is None, the cluster tells jax."""
+
+    coordinator: str | None = None
+    """Host and port of process 0."""
+    processes: int | None = None
+    process: int | None = None
+
+
+def find_job(
+    coordinator: str | None, processes: int | None, process: int | None, environment: Mapping[str, str]
+) -> Job | None:
+    """The job that flags or the environment tell of; None for a process that trains alone."""
+    slurm = int(environment.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_NODELIST" in environment
+    kubernetes = "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment
+    if coordinator is None:
+        if processes is not None or process is not None:
+            raise UsageError("--processes and --process need --coordinator HOST:PORT, the address of process 0")
+        has_client = importlib.util.find_spec("kubernetes") is not None
+        return Job() if slurm or (kubernetes and has_client) else None
+    if processes is None and slurm:
+        processes = int(environment["SLURM_NTASKS"])
+    for name, known in (("SLURM_PROCID", slurm), ("JOB_COMPLETION_INDEX", kubernetes)):
+        process = int(environment[name]) if process is None and known else process
+    if processes is None or process is None:
+        raise UsageError("--coordinator needs --processes N and --process I, a number from 0 to N - 1")
+    if not 0 <= process < processes:
+        raise UsageError(f"--process must be between 0 and {processes - 1}, not {process}")
+    return Job(coordinator, processes, process)
+
+
+def join(job: Job) -> None:
+    """Wait for all processes of a job; before jax first looks for devices."""
+    try:
+        jax.distributed.initialize(*job, heartbeat_timeout_seconds=HEARTBEAT)
+    except (RuntimeError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise UserError(f"cannot join the job of {job.coordinator or 'the cluster'}: {first}") from error
+
+
+def is_writer() -> bool:
+    """Whether this process writes the run's files: one does."""
+    return jax.process_index() == 0
+
+
+def agreed(number: int) -> int:
+    """The largest of a number over all processes, so that all of them do the same. It waits for all of them."""
+    if jax.process_count() == 1:
+        return number
+    from jax.experimental.multihost_utils import process_allgather
+
+    return int(np.max(process_allgather(np.asarray(number))))

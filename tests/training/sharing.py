@@ -1,0 +1,54 @@
+"""Compares training on a mesh of simulated devices with that on one. Run as a program: it sets what jax sees.
+
+    python sharing.py DATA.npz MESH STEPS [x64] [FIELD=VALUE ...]
+
+prints, as JSON, the largest difference of any array of the two train states, relative to the largest number in it, and
+how many devices held a part of the batch.
+"""
+
+import ast
+import dataclasses
+import json
+import os
+import sys
+
+DEVICES = 8
+
+
+def main(path: str, text: str, steps: str, *rest: str) -> None:
+    os.environ["XLA_FLAGS"] = (
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}".strip()
+    )
+    import jax
+    import numpy as np
+    from conftest import MODEL, TRAIN
+
+    from sqair.config import DataConfig, Preset
+    from sqair.data import open_data
+    from sqair.training.checkpoint import named_arrays
+    from sqair.training.distributed import choose_shares, make_mesh
+    from sqair.training.population import Population
+
+    jax.config.update("jax_enable_x64", "x64" in rest)
+    changes = dict(word.split("=", 1) for word in rest if word != "x64")
+    config = dataclasses.replace(
+        TRAIN, batch=8, particles=4, **{name: ast.literal_eval(v) for name, v in changes.items()}
+    )
+    preset = Preset(dataclasses.replace(MODEL, max_objects=1), DataConfig(name=path, length=4, size=(12, 12)), config)
+    source, members = open_data(preset.data, "train"), Population(preset).size
+    shares = choose_shares(text, config, members, jax.device_count())
+    states = []
+    for mesh in (None, make_mesh(shares)):
+        population = Population(preset, mesh)
+        states.append(population.advance(population.first(), source, int(steps)))
+    one, many = (named_arrays(state) for state in states)
+    differences = {
+        name: float(np.max(np.abs(np.asarray(many[name], float) - np.asarray(array, float))))
+        / max(float(np.max(np.abs(np.asarray(array, float)))), 1e-30)
+        for name, array in one.items()
+    }
+    print(json.dumps({"differences": differences, "devices": shares.devices}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,107 @@
+"""Many devices: who does what, and that the gradient of a batch does not depend on how many share it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from sqair.config import TrainConfig, UsageError, UserError
+from sqair.training import hosts
+from sqair.training.distributed import Shares, choose_shares, make_mesh
+from sqair.training.hosts import Job, agreed, find_job, is_writer, join
+
+CONFIG = TrainConfig(batch=32, particles=5)
+
+
+@pytest.mark.parametrize(
+    ("devices", "members", "shares"),
+    [(1, 1, Shares()), (8, 1, Shares(1, 8)), (8, 4, Shares(4, 2)), (6, 4, Shares(2, 1)), (5, 1, Shares())],
+)
+def test_all_devices_are_used_where_shares_are_even(devices: int, members: int, shares: Shares) -> None:
+    assert choose_shares("auto", CONFIG, members, devices) == shares
+
+
+def test_a_mesh_can_be_chosen() -> None:
+    assert choose_shares("members=2,batch=4", CONFIG, 2, 8) == Shares(2, 4, 1)
+    assert choose_shares("particles=5", CONFIG, 1, 8) == Shares(1, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("batch", "--mesh is auto, or such as batch=8"),
+        ("bacth=8", "with members, batch, particles"),
+        ("batch=0", "--mesh is auto"),
+        ("batch=5", "32 batch cannot be shared out evenly"),
+        ("members=2", "1 members cannot be shared out evenly"),
+        ("batch=32", "asks for 32 devices, there are 8"),
+    ],
+)
+def test_meshes_that_cannot_be(text: str, line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        choose_shares(text, CONFIG, 1, 8)
+
+
+def test_resampled_particles_stay_together() -> None:
+    with pytest.raises(UsageError, match="share out the batch instead"):
+        choose_shares("particles=5", TrainConfig(bound="fivo"), 1, 8)
+
+
+def test_one_device_has_no_mesh() -> None:
+    assert make_mesh(Shares()) is None
+    assert is_writer()
+    assert agreed(7) == 7
+
+
+def test_a_gradient_does_not_depend_on_how_many_share_it(squares: Path) -> None:
+    """One step on 8 devices, with a part of the batch and of the particles each: Adam's moments tell the gradient."""
+    words = [sys.executable, str(Path(__file__).with_name("sharing.py")), str(squares), "batch=4,particles=2", "1"]
+    done = subprocess.run([*words, "clip_frame=0.5"], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["devices"] == 8
+    assert found["differences"]["optimiser.inner_state.0.mu"] < 1e-5
+    assert all(value < 1e-5 for name, value in found["differences"].items() if "totals" in name)
+
+
+# --- hosts
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "2", "SLURM_STEP_NODELIST": "node[1-4]"}
+KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"}
+
+
+def test_who_is_who(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_job(None, None, None, {}) is None
+    assert find_job(None, None, None, SLURM | {"SLURM_NTASKS": "1"}) is None
+    assert find_job(None, None, None, SLURM) == Job()
+    assert find_job("a:1", 2, 1, {}) == Job("a:1", 2, 1)
+    assert find_job("a:1", None, None, SLURM) == Job("a:1", 4, 2)
+    assert find_job("a:1", 4, None, KUBERNETES) == Job("a:1", 4, 3)
+    for client, job in ((None, None), (object(), Job())):
+        monkeypatch.setattr(hosts.importlib.util, "find_spec", lambda _, client=client: client)
+        assert find_job(None, None, None, KUBERNETES) == job
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ((None, 2, None), "need --coordinator HOST:PORT"),
+        (("a:1", 2, None), "needs --processes N and --process I"),
+        (("a:1", None, 0), "needs --processes N and --process I"),
+        (("a:1", 2, 2), "between 0 and 1, not 2"),
+    ],
+)
+def test_jobs_that_cannot_be(words: tuple, line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        find_job(*words, {})
+
+
+def test_a_job_that_does_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("DEADLINE_EXCEEDED\nmore")
+
+    monkeypatch.setattr(jax.distributed, "initialize", refuse)
+    with pytest.raises(UserError, match=r"cannot join the job of a:1: DEADLINE_EXCEEDED$"):
+        join(Job("a:1", 2, 0))
