@@ -71,15 +71,30 @@ def test_swaps_and_redetections() -> None:
     assert identity_failures(np.array([[-1], [3], [-1], [3]])) == [], "an object may be found late and out of sight"
 
 
-def test_a_digit_that_is_drawn_wrongly() -> None:
-    frames = np.zeros((3, 20, 20), np.float32)
+def test_digits_that_are_drawn_wrongly_or_not_at_all() -> None:
+    frames = np.zeros((4, 20, 20), np.float32)
     frames[:, 2:6, 3:8] = 1.0
-    true = np.tile(np.array([[3, 2, 5, 4], NAN], np.float32), (3, 1, 1))
+    true = np.tile(np.array([[3, 2, 5, 4], NAN], np.float32), (4, 1, 1))
     canvas = frames[..., None].copy()
-    canvas[1] = 0.0  # all of it is missed
+    canvas[1] = canvas[3] = 0.0  # all of it is missed
     canvas[2, 2:4] = 0.9
-    nothing = np.full((3, 1, 4), np.nan, np.float32)
-    ids, visible = np.full((3, 1), -1), np.tile([1.0, 0.0], (3, 1))
-    found = failures(frames, canvas, nothing, ids, true, visible)
-    assert [(each.kind, each.frame, each.extent) for each in found] == [("wrong digit", 1, 1.0)]
-    assert failures(frames, canvas, nothing, ids, true, 0.9 * visible) == [], "only digits in plain sight are judged"
+    boxes, ids = true[:, :1].copy(), np.zeros((4, 1), int)
+    boxes[3] = np.nan
+    visible = np.tile([1.0, 0.0], (4, 1))
+    found = failures(frames, canvas, boxes, ids, true, visible)
+    assert [(each.kind, each.frame, each.extent) for each in found] == [
+        ("wrong digit", 1, 1.0),
+        ("missed digit", 3, 1.0),
+    ]
+    assert failures(frames, canvas, boxes, ids, true, 0.9 * visible) == [], "only digits in plain sight are judged"
+
+
+def test_identities_are_not_judged_while_digits_touch() -> None:
+    """Two digits pass through each other: in the middle frame boxes may belong to either."""
+    true = np.zeros((3, 2, 4), np.float32) + 4.0
+    true[:, 0, :2], true[:, 1, :2] = [(0, 0), (5, 0), (10, 0)], [(10, 0), (6, 0), (0, 0)]
+    ids = np.array([[0, 1], [1, 0], [0, 1]])
+    dark, visible = np.zeros((3, 20, 20), np.float32), np.ones((3, 2))
+    assert failures(dark, dark[..., None], true, ids, true, visible) == []
+    swapped = np.array([[0, 1], [1, 0], [1, 0]])
+    assert [each.kind for each in failures(dark, dark[..., None], true, swapped, true, visible)] == ["ID swap"] * 2

@@ -1,9 +1,10 @@
-"""Failures found automatically (App. G): swapped identities, re-detections, digits drawn wrongly.
+"""Failures found automatically (App. G): swapped identities, re-detections, digits drawn wrongly or not at all.
 
-In each frame true objects, at least a quarter visible, are matched to boxes one to one at an IoU of 0.5. A true object
-whose identity is another one than it last had was *swapped* if another true object had it before, *re-detected* if none
-had. A digit is drawn *wrongly* if it is wholly visible, no other box touches its own, and its picture misses more than
-half of the frame's energy inside its box.
+True objects are judged in frames in which no two true boxes touch, where it is plain which box belongs to which: they
+are matched to boxes one to one at an IoU of 0.5, those under a quarter visible left out. A true object whose identity
+is another one than it last had was *swapped* if another true object had it last, *re-detected* if none had. A digit
+that is wholly visible and whose picture misses more than half of the frame's energy inside its box is *wrong* if a box
+covers it, else *missed*.
 
 Axes: T frames, O objects, N slots, Y, X, C frame.
 """
@@ -20,7 +21,7 @@ from sqair.tracks.text import LEAST_VISIBLE
 
 WRONG = 0.5
 """Share of the energy of a digit, the sum of its squared pixels, that a wrong picture misses."""
-KINDS = ("ID swap", "re-detection", "wrong digit")
+KINDS = ("ID swap", "re-detection", "wrong digit", "missed digit")
 
 
 class Failure(NamedTuple):
@@ -44,10 +45,11 @@ def failures(
     visible: Float[ndarray, "T O"],
 ) -> list[Failure]:
     """What went wrong in one sequence of grey frames, in the order of frames."""
-    names = covering(boxes, ids, true, visible >= LEAST_VISIBLE, frames.shape[1:])
-    return sorted(
-        [*identity_failures(names), *wrong_pictures(frames, canvas[..., 0], true, visible)], key=lambda f: f.frame
-    )
+    plain = (visible >= LEAST_VISIBLE) & (covered_share(true[None])[0] == 0)[:, None]
+    names = covering(boxes, ids, true, plain, frames.shape[1:])
+    whole = plain & (visible >= 1)
+    found = [*identity_failures(names), *wrong_pictures(frames, canvas[..., 0], true, whole, names)]
+    return sorted(found, key=lambda failure: failure.frame)
 
 
 def covering(
@@ -81,15 +83,16 @@ def wrong_pictures(
     frames: Float[ndarray, "T Y X"],
     canvas: Float[ndarray, "T Y X"],
     true: Float[ndarray, "T O 4"],
-    visible: Float[ndarray, "T O"],
+    judged: Bool[ndarray, "T O"],
+    names: Int[ndarray, "T O"],
 ) -> list[Failure]:
-    """Digits in plain sight whose picture misses much of them."""
-    alone = covered_share(true[None])[0] == 0
+    """Digits whose picture misses much of them."""
     found = []
-    for t, place in np.argwhere((visible >= 1) & alone[:, None]):
+    for t, place in np.argwhere(judged):
         left, top, width, height = true[t, place].astype(int)
         inside = (t, slice(top, top + height), slice(left, left + width))
         missed = np.square(frames[inside] - canvas[inside]).sum() / max(np.square(frames[inside]).sum(), 1e-6)
         if missed > WRONG:
-            found.append(Failure("wrong digit", int(t), int(place), float(missed)))
+            kind = "wrong digit" if names[t, place] >= 0 else "missed digit"
+            found.append(Failure(kind, int(t), int(place), float(missed)))
     return found
