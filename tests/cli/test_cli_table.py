@@ -53,3 +53,15 @@ def test_what_is_not_shipped_is_named_in_one_line(refused, monkeypatch: pytest.M
     assert "sqair train NAME" in line
     assert missing_line([]) == ""
     assert refused(1, "table", "--models", "nowhere").startswith("sqair table: no model 'nowhere'")
+
+
+def test_a_model_of_other_data_is_refused(refused, models: Path, here: Path) -> None:
+    card = read_card(models / "tiny")
+    shapes = from_dict(ModelConfig, card["model"] | {"kind": "air"}, "model.")
+    save_model(
+        here / "other", build(shapes, jax.random.key(0)), {"data": card["training"]["data"] | {"name": "mine.npz"}}
+    )
+    assert "other was trained on mine.npz" in refused(1, "table", "--models", here / "other")
+    assert "other was trained on mine.npz" in refused(
+        1, "figures", "partial", "--model", models / "tiny", "--air", "other"
+    )

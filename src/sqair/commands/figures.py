@@ -122,6 +122,7 @@ class Figures(Command):
     def _asked(self, names: list[str]) -> "Asked":
         """The models that the figures need and their data."""
         from sqair.commands.evaluate import check_size, trained_on
+        from sqair.commands.table import check_digits
         from sqair.gallery.asked import Asked
         from sqair.training.checkpoint import load_model, read_card
 
@@ -132,7 +133,7 @@ class Figures(Command):
             given, card = getattr(self, role), read_card(getattr(self, role))
             if (kind := load_model(given).config.kind) != kinds[role]:
                 raise UserError(f"--{role.replace('_', '-')} {given} is of the kind {kind}, not {kinds[role]}")
-            data[role] = replaced(trained_on(card), digits=self.digits)
+            data[role] = check_digits(replaced(trained_on(card), digits=self.digits), given)
             check_size(data[role], tuple(card["model"]["image"]))
         return Asked({role: getattr(self, role) for role in roles}, data, self.sequences, self.seed)
 

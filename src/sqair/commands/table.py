@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from sqair.commands.common import Command, Flag, choose_device, finish, name_of, optional, replaced
-from sqair.config import UserError
+from sqair.config import DataConfig, UserError
 
 ROWS = ("sqair-conv", "sqair-mlp", "air-mlp", "vrnn-conv", "vrnn-mlp")
 """Models of the table; they are called as their presets."""
@@ -94,7 +94,7 @@ class Table(Command):
 
         began = time.perf_counter()
         model, card = load_model(name), read_card(name)
-        data = replaced(trained_on(card), digits=self.digits)
+        data = check_digits(replaced(trained_on(card), digits=self.digits), name)
         check_size(data, model.config.image)
         asked = (self.sequences, self.particles, self.addition)
         sizes = [size if given is None else given for given, size in zip(asked, SIZES[kind], strict=True)]
@@ -105,6 +105,17 @@ class Table(Command):
         self.common.say(f"{name}: {seconds:.0f} s")
         about = {"model": name_of(name), "row": row_of(model.config), "seconds": seconds, "seeds": seeds(card)}
         return numbers | about | {"digits": "mnist" if Path(data.digits).is_dir() else data.digits}
+
+
+def check_digits(config: DataConfig, model: str) -> DataConfig:
+    """Refuse a model of other data than moving digits, whose truth is known."""
+    from sqair.data import MOTIONS
+
+    if config.name not in MOTIONS:
+        raise UserError(
+            f"{model} was trained on {config.name}; this needs a model of moving digits, see `sqair evaluate`"
+        )
+    return config
 
 
 def missing_line(names: list[str]) -> str:

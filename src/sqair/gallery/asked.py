@@ -1,8 +1,8 @@
-"""What a figure is made from: models by their role, data, and how many sequences to measure."""
+"""What a figure is made from: models by their role (model, air, vrnn, in_out), data, how many sequences to measure."""
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,14 +12,14 @@ from sqair.data import Sequences, Source, open_data
 from sqair.model import SequenceModel
 from sqair.training.checkpoint import load_model
 
-ROLES = {"model": "sqair-mlp", "air": "air-mlp", "vrnn": "vrnn-mlp", "in_out": "sqair-mlp-in-out"}
-"""The models that figures need, by their role, and what they are called if shipped."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Made(NamedTuple):
     """A figure and the numbers that it shows."""
 
-    figure: Any
+    figure: "Figure"
     numbers: dict[str, Any]
 
 
@@ -43,7 +43,7 @@ class Asked:
         return _open(dataclasses.replace(self.data[role], **changes))
 
     def some(self, role: str, count: int, **changes: Any) -> Sequences:
-        """The first test sequences of a model with at least one digit in the first frame, as numpy arrays."""
+        """The first test sequences of a model that have a digit, as numpy arrays."""
         found = self.source(role, **changes).fixed(4 * count, self.seed)
         counts = np.ones(len(found.frames)) if found.counts is None else np.asarray(found.counts).max(1)
         chosen = np.flatnonzero(counts > 0)[:count]

@@ -1,6 +1,6 @@
 """A gallery of failures (App. G), found automatically among test sequences."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -11,6 +11,9 @@ from sqair.figures import Row
 from sqair.gallery.asked import Asked, Made
 from sqair.gallery.drawing import FONT, blank, strips
 from sqair.gallery.looks import Look, infer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BATCH = 50
 """Sequences that are looked at at once."""
@@ -56,7 +59,7 @@ def worst_of_each(data: Sequences, looks: list[Look]) -> list[tuple[str, Case]]:
     return found
 
 
-def picture(sequences: int, cases: dict[str, list[Case]]) -> object:
+def picture(sequences: int, cases: dict[str, list[Case]]) -> "Figure":
     """Inputs and reconstructions of the worst cases; kinds that did not happen are named in the title."""
     rows, told = [], []
     for kind, found in cases.items():

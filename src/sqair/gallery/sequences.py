@@ -3,6 +3,8 @@
 They are the counterparts of the paper's figures 4, 5, 6 and of those in App. F, H and I.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from sqair.evaluation.prediction import OBSERVED
@@ -10,6 +12,9 @@ from sqair.figures import COLOURS, FAINT, Row
 from sqair.gallery.asked import Asked, Made
 from sqair.gallery.drawing import FONT, plain_axes, strips
 from sqair.gallery.looks import continued, dream, infer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHOWN = 4
 """Sequences in a figure."""
@@ -27,7 +32,7 @@ def in_and_out(asked: Asked) -> Made:
     return _pairs(asked, "in_out", "digits come and go", name="moving-mnist-in-out")
 
 
-def _pairs(asked: Asked, role: str, title: str, **changes: object) -> Made:
+def _pairs(asked: Asked, role: str, title: str, **changes: Any) -> Made:
     shown = asked.some(role, SHOWN, **changes)
     rows = []
     for frames, look in zip(shown.frames, infer(asked.load(role), np.asarray(shown.frames), asked.seed), strict=True):
@@ -53,11 +58,8 @@ def samples(asked: Asked) -> Made:
     return Made(figure, {name: values.tolist() for name, values in shares.items()})
 
 
-def _add_histogram(figure: object, shares: dict[str, np.ndarray]) -> None:
+def _add_histogram(figure: "Figure", shares: dict[str, np.ndarray]) -> None:
     """Bars below the pictures; those are drawn first, so the paper grows downwards."""
-    from matplotlib.figure import Figure
-
-    assert isinstance(figure, Figure)
     axes = plain_axes(figure, (1, 1, 1), "objects in a frame", "share of frames")
     axes.set_position((0.2, -0.42, 0.6, 0.32))
     for i, (name, values) in enumerate(shares.items()):
