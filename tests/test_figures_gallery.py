@@ -7,12 +7,14 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from sqair.data import Sequences
+from sqair.evaluation.failures import KINDS, Failure
 from sqair.figures import Row
 from sqair.gallery import schematics
 from sqair.gallery.asked import Asked
 from sqair.gallery.comparison import hardest, with_glimpses
 from sqair.gallery.drawing import GAP, enlarged, save, strips
 from sqair.gallery.looks import Look
+from sqair.gallery.mistakes import Case, picture
 
 NOTHING = Asked({}, {})
 
@@ -97,3 +99,18 @@ def test_the_hardest_sequences_are_found() -> None:
     counts = (ids >= 0).sum(-1).astype(np.int32)
     data = Sequences(np.zeros((4, 3, 20, 20), np.float32), counts, boxes, ids, visible=visible)
     assert hardest(data).tolist() == [1, 2]
+
+
+def test_a_sequence_with_several_failures_is_shown_once() -> None:
+    frames = np.zeros((2, 8, 8), np.float32)
+    empty = np.zeros((2, 0, 4), np.float32)
+    looks = [Look(frames[..., None], empty, empty[..., 0].astype(int), np.zeros((2, 0, 1, 1, 1), np.float32))]
+    looks.append(looks[0]._replace(canvas=frames[..., None] + 1))
+    found = [
+        Case(Failure(kind, 1, 0, 1.0), frames, look) for kind, look in zip(KINDS, (*looks, looks[0]), strict=False)
+    ]
+    figure = picture(9, {case.failure.kind: [case] for case in found})
+    labels = [text.get_text() for text in figure.axes[0].texts]
+    assert [label for label in labels if "frame" in label] == ["ID swap\nframe 2", "re-detection\nframe 2"]
+    assert figure.axes[0].get_title() == "of 9 sequences, ID swap: 1, re-detection: 1, wrong digit: 1"
+    assert "wrong digit: 0" in picture(9, {kind: [] for kind in KINDS}).texts[0].get_text()

@@ -60,15 +60,18 @@ def worst_of_each(data: Sequences, looks: list[Look]) -> list[tuple[str, Case]]:
 
 
 def picture(sequences: int, cases: dict[str, list[Case]]) -> "Figure":
-    """Inputs and reconstructions of the worst cases; kinds that did not happen are named in the title."""
-    rows, told = [], []
+    """Inputs and reconstructions of the worst cases, each sequence once; the title counts those of every kind."""
+    rows: list[Row] = []
+    seen: list[int] = []
     for kind, found in cases.items():
-        told.append(f"{kind}: {len(found)}")
-        for case in sorted(found, key=lambda each: -each.failure.extent)[:EACH]:
+        fresh = [case for case in found if id(case.look) not in seen]
+        for case in sorted(fresh, key=lambda each: -each.failure.extent)[:EACH]:
+            seen.append(id(case.look))
             rows += [Row(f"{kind}\nframe {case.failure.frame + 1}", case.frames), case.look.row("inferred")]
-    title = f"of {sequences} sequences, {', '.join(told)}"
+    told = ", ".join(f"{kind}: {len(found)}" for kind, found in cases.items())
+    title = f"of {sequences} sequences, {told}"
     if not rows:
-        figure = blank(4, 0.5)
+        figure = blank(4.0, 0.5)
         figure.text(0.5, 0.5, title, ha="center", va="center", fontsize=FONT)
         return figure
     return strips(rows, title=title, breaks=range(0, len(rows), 2))
