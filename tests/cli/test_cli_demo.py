@@ -38,6 +38,17 @@ def test_demo(models: Path, sqair, is_video, monkeypatch) -> None:
     assert Tracks.read("again/tracks.json") == found
 
 
+def test_a_full_disk_leaves_nothing(models: Path, refused, monkeypatch) -> None:
+    """The strip is the last to be drawn, when both commands have written all."""
+
+    def strip(*words) -> None:
+        raise OSError(28, "No space left on device", "overlay.png")
+
+    monkeypatch.setattr(demo, "LENGTH", 4)
+    monkeypatch.setattr(demo, "draw", strip)
+    assert "No space left on device" in refused(1, "demo", "--model", models / "tiny")
+
+
 def test_a_model_without_time_is_refused(refused, here: Path) -> None:
     config = ModelConfig(kind="air", image=(16, 16), glimpse=(4, 4), max_objects=1, what_size=2, width=4)
     save_pretrained(build(config, jax.random.key(0)), here / "air")

@@ -89,7 +89,7 @@ def test_a_clip_unlike_the_training_data_is_remarked_upon(sqair, models: Path, c
         assert head["summary"]["remarks"] == remarks
 
 
-@pytest.mark.parametrize("command", [("predict", "clip.npy", *SHORT), ("sample", "--frames=5", "--count=2"), ("demo",)])
+@pytest.mark.parametrize("command", [("predict", "clip.npy", *SHORT), ("sample", "--frames=5", "--count=2")])
 def test_a_full_disk_leaves_nothing(command, refused, models: Path, clip: Path, monkeypatch) -> None:
     """The page is the last to be written, when all other files are there."""
 
@@ -97,7 +97,6 @@ def test_a_full_disk_leaves_nothing(command, refused, models: Path, clip: Path, 
         raise OSError(28, "No space left on device", "index.html")
 
     monkeypatch.setattr("sqair.report.clip.PageWriter.close", close)
-    monkeypatch.setattr("sqair.commands.demo.LENGTH", 4)
     assert "No space left on device" in refused(1, *command, "--model", models / "tiny")
 
 
