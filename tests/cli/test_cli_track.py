@@ -258,7 +258,7 @@ def test_passwords_stay_out_of_everything(sqair, models: Path, here: Path) -> No
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(content)
 
-        def log_message(self, *words: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

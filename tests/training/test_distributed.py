@@ -93,7 +93,7 @@ def test_who_is_who(monkeypatch: pytest.MonkeyPatch) -> None:
         (("a:1", 2, 2), "between 0 and 1, not 2"),
     ],
 )
-def test_jobs_that_cannot_be(words: tuple, line: str) -> None:
+def test_jobs_that_cannot_be(words: tuple[str | None, int | None, int | None], line: str) -> None:
     with pytest.raises(UsageError, match=line):
         find_job(*words, {})
 

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +28,10 @@ from sqair.training.step import TrainState
 def walk(norms: list[float], spike: float = 10.0) -> tuple[list[bool], GuardState]:
     """Which steps were taken, of gradients with these norms."""
     rule = guarded(optax.sgd(1.0), 0.0, spike)
-    state, taken = rule.init(jnp.zeros(1)), []
+    state, taken = cast(GuardState, rule.init(jnp.zeros(1))), []
     for norm in norms:
-        moved, state = rule.update(jnp.array([norm]), state)
-        assert isinstance(state, GuardState)
+        moved, after = rule.update(jnp.array([norm]), state)
+        state = cast(GuardState, after)
         assert bool(state.last_finite) == bool(jnp.any(jnp.asarray(moved) != 0))
         taken.append(bool(state.last_finite))
     return taken, state
