@@ -14,7 +14,7 @@ LOCKED := --quiet --universal --python-version 3.11 --fork-strategy requires-pyt
 COMPILE := $(BIN)/uv --no-config pip compile pyproject.toml $(LOCKED)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo learn test test312 lint bench browser soak lock wheel clean
+.PHONY: help demo learn test test312 lint bench browser soak audit lock wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## */\1	/' | expand -t 12
@@ -58,8 +58,14 @@ browser: $(READY)  ## tests of the pages in Chromium
 		$$root apt-get update -qq && $$root apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 	$(BIN)/python -m pytest tests/browser
 
-soak: $(READY)  ## kills, corruption, many processes
-	@if [ -d tests/soak ]; then $(BIN)/python -m pytest tests/soak; else echo "no soak tests yet"; fi
+soak: $(READY)  ## kills, corruption, many processes (SQAIR_KILLS=20)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/soak
+
+# It has a place of its own, so that what it needs does not change what is locked.
+audit:  ## known weaknesses of the locked dependencies; asks a public database
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip --disable-pip-version-check install --quiet "pip-audit>=2.9"; }
+	.venv-audit/bin/pip-audit --strict --disable-pip --requirement constraints.txt
+	.venv-audit/bin/pip-audit --strict --disable-pip --requirement constraints-extras.txt
 
 lock: $(READY)  ## choose the newest allowed version of every dependency and write the constraints
 	$(PIP) "uv>=0.13"
@@ -71,4 +77,4 @@ wheel: $(READY)  ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean:  ## remove what the targets above made, .venv included
-	rm -rf .venv .venv312 .jax_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .venv312 .venv-audit .jax_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
-import socket
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +23,13 @@ def locked(folder: Path) -> Iterator[None]:
     handle = _acquire(folder / LOCK)
     try:
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": platform.node()}).encode(), 0)
         yield
     finally:
-        (folder / LOCK).unlink(missing_ok=True)
-        os.close(handle)
+        try:
+            (folder / LOCK).unlink(missing_ok=True)
+        finally:
+            os.close(handle)
 
 
 def _acquire(path: Path) -> int:
