@@ -186,7 +186,7 @@ def test_file_that_exists(refused, here: Path) -> None:
 
 def test_no_gpu(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    words = [sys.executable, "-m", "sqair", "sample", "--device", "gpu"]
+    words = [sys.executable, "-m", "sqair", "sample", "--device", "gpu", "--quiet"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
