@@ -1,4 +1,4 @@
-"""Drawings of one time-step (fig. 2 and 3): how SQAIR generates a frame, and how it infers one.
+"""Drawings of one time-step (fig. 1 to 3): how SQAIR generates a frame, and how it infers one.
 
 Round boxes are variables, square ones are networks or operations; blue belongs to propagation, orange to discovery.
 """
