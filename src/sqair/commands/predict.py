@@ -76,7 +76,9 @@ class Predict(Command):
         folder = choose_folder(self.NAME, folder_name(self.source), out, overwrite=self.common.overwrite)
         clip = self._open()
         choose_device(self.common)
-        print(describe(self.make(folder, clip, load_model(self.model), read_card(self.model))))
+        model, card = load_model(self.model), read_card(self.model)
+        self.common.say("compiling, about 20 s on two cores")
+        print(describe(self.make(folder, clip, model, card)))
         finish(folder)
 
     def _open(self) -> "Clip":
@@ -97,7 +99,6 @@ class Predict(Command):
         from sqair.generation import continue_clip
         from sqair.tracking.typical import remarks
 
-        self.common.say("compiling, about 20 s on two cores")
         predicted = continue_clip(
             model,
             clip,
