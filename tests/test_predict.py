@@ -15,6 +15,7 @@ from sqair import generation
 from sqair.baselines.air import AIR
 from sqair.baselines.vrnn import VRNN
 from sqair.config import UserError, VRNNConfig
+from sqair.data import Sequences, save_sequences
 from sqair.model import SQAIR
 
 CLIP = np.round(np.asarray(helpers.film(4))[..., 0] * 255).astype(np.uint8)
@@ -150,6 +151,13 @@ def test_what_is_refused(model: SQAIR) -> None:
         sqair.sample(model, count=1000, frames=1000)
     with pytest.raises(UserError, match="knows no time"):
         sqair.predict(eqx.filter_eval_shape(lambda: AIR(helpers.TINY, key=jax.random.key(0))), CLIP, **NUMBERS)
+
+
+def test_one_clip_at_a_time(model: SQAIR, tmp_path) -> None:
+    save_sequences(tmp_path / "many.npz", Sequences(np.stack([CLIP, CLIP])))
+    for call in (sqair.predict, sqair.track):
+        with pytest.raises(UserError, match=r"many.npz holds 2 clips; give one of those that .*open_clips returns"):
+            call(model, tmp_path / "many.npz")
 
 
 def test_notes_of_a_clip_are_warnings(model: SQAIR, tmp_path) -> None:
