@@ -2,8 +2,8 @@
 
     python sharing.py DATA.npz MESH STEPS [x64] [FIELD=VALUE ...]
 
-prints, as JSON, the largest difference of any array of the two train states, relative to the largest number in it, and
-how many devices held a part of the batch.
+makes the data, if it is not there, and prints as JSON the largest difference of any array of the two train states,
+relative to the largest number in it, and how many devices there were.
 """
 
 import ast
@@ -21,15 +21,17 @@ def main(path: str, text: str, steps: str, *rest: str) -> None:
     )
     import jax
     import numpy as np
-    from conftest import MODEL, TRAIN
+    from conftest import MODEL, TRAIN, square_frames
 
     from sqair.config import DataConfig, Preset
-    from sqair.data import open_data
+    from sqair.data import Sequences, open_data, save_sequences
     from sqair.training.checkpoint import named_arrays
     from sqair.training.distributed import choose_shares, make_mesh
     from sqair.training.population import Population
 
     jax.config.update("jax_enable_x64", "x64" in rest)
+    if not os.path.exists(path):
+        save_sequences(path, Sequences(square_frames(40, 4)))
     changes = dict(word.split("=", 1) for word in rest if word != "x64")
     config = dataclasses.replace(
         TRAIN, batch=8, particles=4, **{name: ast.literal_eval(v) for name, v in changes.items()}

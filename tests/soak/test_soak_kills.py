@@ -1,0 +1,55 @@
+"""kill -9 at random moments of a training run: it is never lost, and ends as if nothing had happened."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from driver import EVERY
+from peace import assert_same, command
+
+from sqair.training.resume import checkpoints, newest
+
+KILLS = int(os.environ.get("SQAIR_KILLS", "20"))
+"""How many."""
+SEED = int(os.environ.get("SQAIR_KILL_SEED", "0"))
+
+
+def begin(squares: Path, run: Path) -> subprocess.Popen:
+    """A process that holds the run's folder: before that it has nothing to lose."""
+    process = subprocess.Popen(command(squares, run), stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (run / ".lock").exists():
+        time.sleep(0.005)
+    return process
+
+
+def seen(run: Path) -> int:
+    """The last step that the run is known to have reached."""
+    lines = run / "metrics.jsonl"
+    return EVERY * lines.read_bytes().count(b"\n") if lines.exists() else 0
+
+
+def test_kill_9_at_random_moments(squares: Path, whole: Path, tmp_path: Path) -> None:
+    moments, kills, ended, run = random.Random(SEED), 0, 0, tmp_path / "run"
+    started = time.monotonic()
+    begin(squares, tmp_path / "timed").communicate()
+    lasts = (time.monotonic() - started) / 3
+    while kills < KILLS or not ended:
+        process = begin(squares, run)
+        if kills < KILLS:
+            time.sleep(moments.uniform(0, lasts))
+            process.kill()
+        said = process.communicate()[1]
+        if process.returncode == -signal.SIGKILL:
+            kills += 1
+            saved = newest(run).notes.step if checkpoints(run) else 0
+            assert saved >= seen(run) - EVERY, "at most one interval is lost"
+            continue
+        assert process.returncode == 0, said
+        assert_same(run, whole)
+        shutil.rmtree(run)
+        ended += 1
+    print(f"{kills} kills, {ended} runs to their end")
