@@ -340,7 +340,8 @@ def test_samples_are_frames_without_boxes(run):
     dreams = load_sequences(run / "dreams" / "samples.npz")
     assert dreams.frames.shape == (2, 3, 8, 9)
     assert (dreams.counts, dreams.boxes, dreams.ids) == (None, None, None)
-    assert {path.name for path in (run / "dreams").iterdir()} == {"samples.mp4", "samples.npz", "samples.png"}
+    written = {path.name for path in (run / "dreams").iterdir()}
+    assert written == {"index.html", "samples.gif", "samples.mp4", "samples.npz", "samples.png"}
 
 
 def test_a_demo_needs_objects(run, capsys):

@@ -212,7 +212,7 @@ def test_evaluate_refuses_numbers_that_make_no_sense(work: Path, refused) -> Non
 
 
 def test_minutes_become_steps(work: Path, sqair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "measure", lambda preset: speed.Speed(compiling=10.0, first=1.0, last=1.0))
+    monkeypatch.setattr(speed, "measure", lambda *_: speed.Speed(compiling=10.0, first=1.0, last=1.0))
     words = ["--data", work / "digits.npz", "--out", "run", *DATA, *MODEL, *TRAIN, "--quiet"]
     done = sqair("train", "tiny", "--minutes", "0.23", *words)  # 13.8 s, a tenth kept, less 10 s
     assert done.code == 0, done.err
