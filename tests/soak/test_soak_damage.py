@@ -4,7 +4,7 @@ import contextlib
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,13 @@ def files(whole: Path, tmp_path: Path) -> list[Path]:
     return sorted(path for path in run.rglob("*") if path.is_file())
 
 
-def test_damage_is_seen(files: list[Path], known: dict[str, Any], preset: Preset, tmp_path: Path) -> None:
+def test_damage_is_seen(
+    files: list[Path],
+    known: dict[str, Any],
+    preset: Preset,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
     chance, told = random.Random(0), Counter[str]()
     for i in range(TIMES):
         path = files[i % len(files)]
@@ -77,6 +83,8 @@ def test_damage_is_seen(files: list[Path], known: dict[str, Any], preset: Preset
         finally:
             path.write_bytes(content)
     assert min(told[name] for name in ("refused", "older", "unharmed")) > TIMES // 20, told
+    for name, times in (("damages", TIMES), ("files", len(files)), *told.items()):
+        record_property(name.replace(" ", "_"), times)
 
 
 @contextlib.contextmanager

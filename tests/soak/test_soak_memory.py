@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ train(dataclasses.replace(chosen, train=config), Path(sys.argv[2]), quiet=True, 
 """
 
 
-def test_memory_is_flat(squares: Path, tmp_path: Path) -> None:
+def test_memory_is_flat(squares: Path, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     words = [sys.executable, "-c", PROGRAM, str(squares), str(tmp_path / "run"), str(HERE), str(STEPS)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -36,3 +37,6 @@ def test_memory_is_flat(squares: Path, tmp_path: Path) -> None:
     assert len(used) == 20
     first, last = used[4:9].mean(), used[-5:].mean()
     assert last - first < 8, f"{first:.1f} MiB became {last:.1f} MiB: {np.round(used, 1).tolist()}"
+    record_property("steps", STEPS)
+    record_property("megabytes_after_a_tenth", round(used[1], 1))
+    record_property("megabytes_at_the_end", round(used[-1], 1))
