@@ -1,5 +1,7 @@
-"""Digits, moving digits and sequences of frames, with the truth about them."""
+"""Digits, moving digits, sequences of frames and made cameras, with the truth about them; what moves in a video."""
 
+from sqair.data.background import Foreground, Subtraction, find_blobs
+from sqair.data.cameras import Camera, write_camera
 from sqair.data.digits import Digits, Split, contact_sheet, cut_out, load_digits, rescale
 from sqair.data.mnist import load_mnist
 from sqair.data.moving_digits import MOTIONS, Sequences, check_fits, make_sequences
@@ -17,16 +19,20 @@ from sqair.data.strokes import stroke_digits
 
 __all__ = [
     "MOTIONS",
+    "Camera",
     "Digits",
     "FileSource",
+    "Foreground",
     "GeneratedSource",
     "Sequences",
     "Source",
     "Split",
+    "Subtraction",
     "check_fits",
     "collect",
     "contact_sheet",
     "cut_out",
+    "find_blobs",
     "load_digits",
     "load_mnist",
     "load_sequences",
@@ -36,4 +42,5 @@ __all__ = [
     "save_sequences",
     "stroke_digits",
     "to_bytes",
+    "write_camera",
 ]

@@ -2,8 +2,8 @@
 
 A mixture of Gaussians (MOG2) or the nearest of some earlier values (KNN), both from OpenCV, learn what each pixel shows
 when nothing is there. Pixels that do not fit are foreground; those that are only somewhat darker are shadow, and are
-not. Specks are opened away and holes closed, by discs that are sized to the frame. A model wants bright things on black:
-`look` says what foreground pixels show.
+not. Specks are opened away and holes closed, by discs that are sized to the frame. A model wants bright things on
+black: `look` says what foreground pixels show.
 
 Axes: H, W a frame, n blobs, 4 left, top, width, height in pixels.
 """
