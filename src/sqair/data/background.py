@@ -90,9 +90,7 @@ class Foreground:
         """The foreground of the next frame in [0, 1]; background is 0."""
         found = self._model.apply(np.ascontiguousarray(frame)) == FOREGROUND
         self._mask = cleaned(found, self.options.opening, self.options.closing)
-        shown = self._shown(frame)
-        shown[~self._mask] = 0.0
-        return shown
+        return self._shown(frame) * (self._mask if frame.ndim == 2 else self._mask[..., None])
 
     def _shown(self, frame: Frame) -> Picture:
         """What all pixels show if they are foreground."""

@@ -1,0 +1,211 @@
+"""From a clip to training sequences: the foreground, scaled down and cut into small windows (App. E).
+
+The clip is read twice, first to learn its background and its length, then to cut. Nothing but the frames of one
+sequence and those already chosen is held in memory: windows are drawn for every start, and a reservoir keeps a uniform
+choice of those that may stay. The last tenth of the clip's time is for validation, and no sequence reaches across.
+
+Objects are those of the truth where there is one, otherwise blobs of foreground.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sqair.config import UserError
+from sqair.data.background import Foreground, Subtraction, find_blobs
+from sqair.data.frames import between, scaled, scaled_size, to_grey
+from sqair.data.moving_digits import Sequences
+from sqair.data.video import Clip
+from sqair.data.windows import Moment, Piece, Reservoir, cut_out, draw_windows, inside, visible_share
+from sqair.tracks import Truth
+
+TRIES = 32
+"""Windows drawn for every start, at least."""
+LEAST = 2e-4
+"""Share of the scaled frame below which a blob is a speck."""
+HELD_OUT = 0.1
+"""The last part of the clip, for validation."""
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """What sequences are wanted."""
+
+    height: int = 175
+    """Frames are scaled down to this height, never up; 0 keeps their size."""
+    crop: tuple[int, int] = (64, 64)
+    """Height and width of a window in scaled pixels; 0 0 takes the whole frame."""
+    moving: bool = False
+    """Whether windows go along with an object, in a straight line, or stand still."""
+    length: int = 5
+    """Frames of a sequence."""
+    stride: int = 1
+    """Every so many frames of the clip one is taken."""
+    max_objects: int = 3
+    """At most so many in any frame."""
+    empty: float = 0.1
+    """Share of sequences in which there is nobody, at most."""
+    sequences: int = 3500
+    """How many in all, at most; a tenth of them for validation."""
+    colour: bool = False
+    """Keep colours, where the clip has any."""
+    start: int = 0
+    """First frame to use, from 0."""
+    stop: int = 0
+    """The frame after the last one to use; 0 for the end."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.height, *self.crop, self.start, self.stop, self.max_objects) < 0 or not 0 <= self.empty <= 1:
+            raise UserError("no number that says how to cut sequences may be negative, and empty is at most 1")
+        if self.length < 1 or self.stride < 1 or self.sequences < 2:
+            raise UserError("sequences need a length and a stride of at least 1, and there must be two of them or more")
+
+    @property
+    def span(self) -> int:
+        """Frames of the clip from the first to the last of a sequence."""
+        return (self.length - 1) * self.stride + 1
+
+
+class Cut(NamedTuple):
+    """What was cut: the training part, then the last tenth of all sequences, from the last tenth of the time."""
+
+    sequences: Sequences
+    held_out: int
+    """How many of the last ones are for validation, exactly those that `open_data` takes for it."""
+    frames: int
+    """Frames of the clip that were used."""
+
+    @property
+    def validation(self) -> Sequences:
+        """The last ones alone."""
+        kept = {
+            name: None if values is None else values[-self.held_out :]
+            for name, values in self.sequences._asdict().items()
+        }
+        return Sequences(**kept)
+
+
+def cut_sequences(clip: Clip, subtraction: Subtraction, cutting: Cutting, truth: Truth | None = None) -> Cut:
+    """Sequences of the foreground of a clip; with `truth`, in pixels of the clip, boxes and identities come along."""
+    clip = between(clip, cutting.start, cutting.stop)
+    size = scaled_size(clip.size, cutting.height)
+    crop = tuple(side or full for side, full in zip(cutting.crop, size, strict=True))
+    if crop[0] > size[0] or crop[1] > size[1]:
+        raise UserError(
+            f"windows of {crop[1]}x{crop[0]} do not fit into frames of {size[1]}x{size[0]}; make them smaller, "
+            "or scale the frames down less"
+        )
+    foreground = Foreground(subtraction)
+    total = foreground.warm(clip)
+    border = _border(total, cutting, clip.name)
+    moments = _moments(clip, foreground, cutting, size, truth)
+    kept = _chosen(moments, total, border, cutting, (crop[0], crop[1]))
+    return _assembled(kept, cutting, total, clip.name, truth is not None)
+
+
+def _border(total: int, cutting: Cutting, name: str) -> int:
+    """The first frame for validation."""
+    if total < 2 * cutting.span:
+        raise UserError(
+            f"{name} has {total} frames; sequences of {cutting.length} frames, {cutting.stride} apart, "
+            f"need at least {2 * cutting.span}"
+        )
+    return max(cutting.span, min(int(total * (1 - HELD_OUT)), total - cutting.span))
+
+
+def _moments(
+    clip: Clip, foreground: Foreground, cutting: Cutting, size: tuple[int, int], truth: Truth | None
+) -> Iterator[Moment]:
+    """The frames of the second reading."""
+    least = max(1, round(LEAST * size[0] * size[1]))
+    ratio = np.array([size[1] / clip.size[1], size[0] / clip.size[0]] * 2, np.float32)
+    known = None if truth is None else truth.tracks.select(truth.tracks.in_sight & ~truth.ignored)
+    for number, frame in enumerate(clip):
+        shown = foreground.push(frame)
+        shown = shown if cutting.colour else to_grey(shown)
+        picture = np.round(255 * scaled(shown, size)).astype(np.uint8)
+        if known is None:
+            blobs = find_blobs(scaled(foreground.mask.astype(np.float32), size) >= 0.5, least)
+            yield Moment(picture, np.full(len(blobs), -1), blobs)
+        else:
+            rows = known.between(number + cutting.start, number + cutting.start + 1)
+            yield Moment(picture, rows.id, rows.box * ratio)
+
+
+def _chosen(
+    moments: Iterator[Moment], total: int, border: int, cutting: Cutting, crop: tuple[int, int]
+) -> dict[tuple[bool, bool], list[Piece]]:
+    """A uniform choice of pieces that may stay, by (for validation, empty)."""
+    rng = np.random.default_rng(cutting.seed)
+    late = -(-cutting.sequences // 10)
+    kept = {
+        (held_out, empty): Reservoir[Piece](late if held_out else cutting.sequences - late, rng)
+        for held_out in (False, True)
+        for empty in (False, True)
+    }
+    starts = max(1, total - 2 * cutting.span + 2)
+    tries = max(TRIES, -(-4 * cutting.sequences // starts))
+    recent: deque[Moment] = deque(maxlen=cutting.span)
+    for number, moment in enumerate(moments):
+        recent.append(moment)
+        start = number - cutting.span + 1
+        if start < 0 or start < border <= number:
+            continue
+        seen = [recent[place] for place in range(0, cutting.span, cutting.stride)]
+        windows = draw_windows(rng, seen, tries, crop, cutting.moving)
+        for window, count in zip(windows, inside(seen, windows, crop).max(1).tolist(), strict=True):
+            if count <= cutting.max_objects and (place := kept[start >= border, count == 0].place()) is not None:
+                place(cut_out(seen, window, crop))
+    return {kind: reservoir.items for kind, reservoir in kept.items()}
+
+
+# --- sequences
+
+
+def _assembled(kept: dict[tuple[bool, bool], list[Piece]], cutting: Cutting, total: int, name: str, truth: bool) -> Cut:
+    """The training part and the held-out tenth as one list."""
+    parts = []
+    for held_out in (False, True):
+        busy, empty = kept[held_out, False], kept[held_out, True]
+        if not busy:
+            raise UserError(
+                f"no window of the {'last tenth' if held_out else 'first nine tenths'} of {name} shows 1 to "
+                f"{cutting.max_objects} moving objects; allow more of them, or change the subtraction or the windows"
+            )
+        late = -(-cutting.sequences // 10)
+        parts.append(_mixed(busy, empty, late if held_out else cutting.sequences - late, cutting))
+    train, late = parts
+    late = late[: -(-len(train) // 9)]
+    train = train[: 9 * len(late)]
+    return Cut(_stacked(train + late, truth, cutting), len(late), total)
+
+
+def _mixed(busy: list[Piece], empty: list[Piece], most: int, cutting: Cutting) -> list[Piece]:
+    """At most so many pieces in random order, of which no larger share than wanted is empty."""
+    share = min(cutting.empty, 0.99)
+    idle = min(len(empty), int(share * most))
+    busy = busy[: most - idle]
+    idle = min(idle, int(len(busy) * share / (1 - share)))
+    mixed = [*busy, *empty[:idle]]
+    return [mixed[place] for place in np.random.default_rng((cutting.seed, 1)).permutation(len(mixed))]
+
+
+def _stacked(pieces: list[Piece], truth: bool, cutting: Cutting) -> Sequences:
+    """Pieces as arrays; identities are numbered anew in each sequence, in the order of coming."""
+    frames = np.stack([piece.frames for piece in pieces])
+    if not truth:
+        return Sequences(frames)
+    orders = [list(dict.fromkeys(np.concatenate([ids for ids, _ in piece.objects]).tolist())) for piece in pieces]
+    places = max(1, *map(len, orders))
+    boxes = np.full((len(pieces), cutting.length, places, 4), np.nan, np.float32)
+    ids = np.full(boxes.shape[:3], -1, np.int32)
+    for s, (piece, order) in enumerate(zip(pieces, orders, strict=True)):
+        for t, (names, found) in enumerate(piece.objects):
+            place = [order.index(name) for name in names.tolist()]
+            boxes[s, t, place], ids[s, t, place] = found, place
+    counts = (ids >= 0).sum(2).astype(np.int32)
+    return Sequences(frames, counts, boxes, ids, visible=visible_share(boxes, frames.shape[2:4]))

@@ -1,0 +1,110 @@
+"""Windows that are cut out of a clip, with the objects in them, and a uniform choice of windows.
+
+An object belongs to a window if the centre of its box lies in it. Axes: L frames of a sequence, C windows, n objects, 4
+left, top, width, height in pixels.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int, Int64, UInt8
+from numpy import ndarray
+
+T = TypeVar("T")
+
+
+class Moment(NamedTuple):
+    """A scaled frame and the objects in it."""
+
+    picture: UInt8[ndarray, "*size"]
+    ids: Int64[ndarray, " n"]
+    """-1 for blobs, which have no identity."""
+    boxes: Float32[ndarray, "n 4"]
+
+    @property
+    def centres(self) -> Float32[ndarray, "n 2"]:
+        """x and y."""
+        return self.boxes[:, :2] + self.boxes[:, 2:] / 2
+
+
+class Piece(NamedTuple):
+    """A sequence and the truth about it: for each frame identities and boxes, in pixels of the window."""
+
+    frames: UInt8[ndarray, "L *size"]
+    objects: list[tuple[Int64[ndarray, " n"], Float32[ndarray, "n 4"]]]
+
+
+def draw_windows(
+    rng: np.random.Generator, seen: list[Moment], count: int, crop: tuple[int, int], moving: bool
+) -> Int[ndarray, "C L 2"]:
+    """Left and top of some windows in each frame: uniform over the frame and still, or going along with an object."""
+    height, width = seen[0].picture.shape[:2]
+    limits = np.array([width - crop[1], height - crop[0]], int)
+    still = rng.integers(0, limits + 1, (count, 1, 2)).repeat(len(seen), 1)
+    if not moving or not len(seen[0].boxes):
+        return still
+    share = np.linspace(0, 1, len(seen))[:, None]
+    whom = rng.integers(len(seen[0].boxes), size=count)
+    centres = np.array([(seen[0].centres[who], followed(seen, who)) for who in whom], np.float64)
+    ends = centres - np.array(crop[::-1]) * rng.uniform(0.1, 0.9, centres.shape)
+    path = np.round(ends[:, :1] * (1 - share) + ends[:, 1:] * share).astype(int)
+    return np.clip(path, 0, limits)
+
+
+def followed(seen: list[Moment], who: int) -> Float32[ndarray, "2"]:
+    """Where an object of the first frame is in the last: by its identity, or from nearest to nearest."""
+    place, id = seen[0].centres[who], seen[0].ids[who]
+    for moment in seen[1:]:
+        same = moment.centres[moment.ids == id]
+        if len(same):
+            place = same[np.square(same - place).sum(1).argmin()]
+    return place
+
+
+def inside(seen: list[Moment], windows: Int[ndarray, "C L 2"], crop: tuple[int, int]) -> Int[ndarray, "C L"]:
+    """How many objects have their centre in each window."""
+    return np.stack([held(moment, windows[:, t], crop).sum(1) for t, moment in enumerate(seen)], 1)
+
+
+def held(moment: Moment, corners: Int[ndarray, "C 2"], crop: tuple[int, int]) -> Bool[ndarray, "C n"]:
+    """Which objects of a frame have their centre in which windows."""
+    place = moment.centres[None] - corners[:, None]
+    within = (place >= 0) & (place < np.array(crop[::-1]))
+    return within[..., 0] & within[..., 1]
+
+
+def cut_out(seen: list[Moment], window: Int[ndarray, "L 2"], crop: tuple[int, int]) -> Piece:
+    """The pixels of a window and the objects in it."""
+    frames, objects = [], []
+    for moment, (left, top) in zip(seen, window.tolist(), strict=True):
+        frames.append(moment.picture[top : top + crop[0], left : left + crop[1]])
+        mine = held(moment, np.array([[left, top]]), crop)[0]
+        objects.append((moment.ids[mine], moment.boxes[mine] - np.array([left, top, 0, 0], np.float32)))
+    return Piece(np.stack(frames), objects)
+
+
+def visible_share(boxes: Float32[ndarray, "*n 4"], size: tuple[int, ...]) -> Float32[ndarray, "*n"]:
+    """The part of each box inside a frame of (height, width); 0 where there is no box."""
+    low = np.clip(boxes[..., :2], 0, size[::-1])
+    high = np.clip(boxes[..., :2] + boxes[..., 2:], 0, size[::-1])
+    return np.nan_to_num((high - low).prod(-1) / boxes[..., 2:].prod(-1)).astype(np.float32)
+
+
+class Reservoir(Generic[T]):
+    """Keeps `size` of all things offered, each with the same probability (Vitter's algorithm R)."""
+
+    items: list[T]
+
+    def __init__(self, size: int, rng: np.random.Generator) -> None:
+        self.size, self.rng = size, rng
+        self.items, self.offered = [], 0
+
+    def place(self) -> Callable[[T], None] | None:
+        """Where to put the next thing offered; None if it is not among those kept, so that it need not be made."""
+        self.offered += 1
+        if len(self.items) < self.size:
+            return self.items.append
+        place = int(self.rng.integers(self.offered))
+        return functools.partial(self.items.__setitem__, place) if place < self.size else None
