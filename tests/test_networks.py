@@ -50,13 +50,13 @@ def test_parameter_counts_are_the_papers(name, papers, ours):
 
 @pytest.mark.parametrize(("features", "s", "rows", "columns"), [(1, 2, 3, 4), (3, 3, 2, 1), (2, 1, 4, 3)])
 def test_pixel_shuffle_is_a_loop(features, s, rows, columns):
-    x = np.random.default_rng(0).normal(size=(features * s * s, rows, columns)).astype(np.float32)
-    expected = np.zeros((features, rows * s, columns * s), np.float32)
+    x = np.random.default_rng(0).normal(size=(rows, columns, features * s * s)).astype(np.float32)
+    expected = np.zeros((rows * s, columns * s, features), np.float32)
     for f in range(features):
         for row in range(rows * s):
             for column in range(columns * s):
                 source = f * s * s + (row % s) * s + column % s
-                expected[f, row, column] = x[source, row // s, column // s]
+                expected[row, column, f] = x[row // s, column // s, source]
     assert np.array_equal(pixel_shuffle(jnp.asarray(x), s), expected)
 
 

@@ -22,15 +22,8 @@ from sqair.config import PAPER_VRNN_RECIPE, PRESETS, ModelConfig, TrainConfig, U
 from sqair.data import Sequences, load_sequences, save_sequences
 from sqair.model import Restraint, no_restraint
 from sqair.networks import MLP
-from sqair.objective import (
-    batch_loss,
-    check_objective,
-    draw_particles,
-    particle_filter,
-    run_batch,
-    run_particles,
-    surrogate,
-)
+from sqair.objective import batch_loss, check_objective, surrogate
+from sqair.particles import draw_particles, particle_filter, run_batch, run_particles
 from sqair.settings import check
 
 T, KEY = 3, jax.random.key(0)
@@ -101,9 +94,10 @@ def test_the_decoder_mirrors_the_encoder():
             passed.append(eqx.filter_eval_shape(lambda layer, x: layer(x), layer, passed[-1]))
         return [array.shape for array in passed]
 
-    down, up = sizes(model.psi_x.cnn.layers, (1, 50, 50)), sizes(model.psi_dec.layers, model.psi_dec.maps)
-    assert down == [(1, 50, 50), (32, 25, 25), (32, 13, 13), (64, 7, 7), (64, 4, 4)]
-    assert up == [(32, 4, 4), (64, 7, 7), (32, 13, 13), (32, 25, 25), (1, 50, 50)]
+    maps, *smallest = model.psi_dec.maps
+    down, up = sizes(model.psi_x.cnn.layers, (50, 50, 1)), sizes(model.psi_dec.layers, (*smallest, maps))
+    assert down == [(50, 50, 1), (25, 25, 32), (13, 13, 32), (7, 7, 64), (4, 4, 64)]
+    assert up == [(4, 4, 32), (7, 7, 64), (13, 13, 32), (25, 25, 32), (50, 50, 1)]
 
 
 # --- the model, written down a second time

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sqair.config import ModelConfig
+from sqair.convolutions import Convolution
 from sqair.distributions import Gaussian
 
 HEAD_GAIN = 0.1
@@ -104,19 +105,18 @@ def gaussian(raw: Float[Array, "*batch twice_D"], min_std: float, std_bias: floa
 class CNN(eqx.Module):
     """3x3 convolutions with SAME padding and ELU, flattened at the end."""
 
-    layers: tuple[eqx.nn.Conv2d, ...]
+    layers: tuple[Convolution, ...]
 
     def __init__(self, channels: int, features: Sequence[int], strides: Sequence[int], *, key: PRNGKeyArray) -> None:
         keys = jax.random.split(key, len(features))
         sizes = zip((channels, *features[:-1]), features, strides, keys, strict=True)
-        self.layers = tuple(eqx.nn.Conv2d(a, b, 3, stride=s, padding="SAME", key=k) for a, b, s, k in sizes)
+        self.layers = tuple(Convolution(a, b, stride=s, key=k) for a, b, s, k in sizes)
 
     def __call__(self, x: Float[Array, "Y X C"]) -> Float[Array, " F"]:
-        """All features as one vector."""
-        x = jnp.moveaxis(x, -1, 0)
+        """All features as one vector, map by map."""
         for layer in self.layers:
             x = jax.nn.elu(layer(x))
-        return x.reshape(-1)
+        return jnp.moveaxis(x, -1, 0).reshape(-1)
 
 
 def cnn_size(shape: tuple[int, int], features: Sequence[int], strides: Sequence[int]) -> int:
@@ -163,19 +163,19 @@ class Encoders(eqx.Module):
         return gaussian(self.to_what(self.to_glimpse(self._features(g))), self.min_std)
 
 
-def pixel_shuffle(x: Float[Array, "maps Y X"], s: int) -> Float[Array, "F rows columns"]:
+def pixel_shuffle(x: Float[Array, "Y X maps"], s: int) -> Float[Array, "rows columns F"]:
     """Feature maps become an s times larger image (Shi et al. 2016)."""
-    _, rows, columns = x.shape
-    x = x.reshape(-1, s, s, rows, columns)
-    return jnp.transpose(x, (0, 3, 1, 4, 2)).reshape(x.shape[0], rows * s, columns * s)
+    rows, columns, _ = x.shape
+    x = x.reshape(rows, columns, -1, s, s)
+    return jnp.transpose(x, (0, 3, 1, 4, 2)).reshape(rows * s, columns * s, -1)
 
 
 class SubpixelDecoder(eqx.Module):
     """Two dense layers, then convolutions that each end in a pixel shuffle (App. D.2)."""
 
     dense: MLP
-    layers: tuple[eqx.nn.Conv2d, ...]
-    output: eqx.nn.Conv2d
+    layers: tuple[Convolution, ...]
+    output: Convolution
     strides: tuple[int, ...] = eqx.field(static=True)
     maps: tuple[int, int, int] = eqx.field(static=True)
     glimpse: tuple[int, int] = eqx.field(static=True)
@@ -194,16 +194,16 @@ class SubpixelDecoder(eqx.Module):
             keys[1:-1],
             strict=True,
         )
-        self.layers = tuple(eqx.nn.Conv2d(a, b * s * s, 3, padding="SAME", key=k) for a, b, s, k in sizes)
-        self.output = eqx.nn.Conv2d(conv.decoder_features[-1], config.channels, 3, padding="SAME", key=keys[-1])
+        self.layers = tuple(Convolution(a, b * s * s, key=k) for a, b, s, k in sizes)
+        self.output = Convolution(conv.decoder_features[-1], config.channels, key=keys[-1])
 
     def __call__(self, what: Float[Array, " W"]) -> Float[Array, "G L C"]:
         """A glimpse, before its output non-linearity."""
-        x = self.dense(what).reshape(self.maps)
+        x = jnp.moveaxis(self.dense(what).reshape(self.maps), 0, -1)
         for layer, stride in zip(self.layers, self.strides, strict=True):
             x = jax.nn.elu(pixel_shuffle(layer(x), stride))
         rows, columns = self.glimpse
-        return jnp.moveaxis(self.output(x)[:, :rows, :columns], 0, -1)
+        return self.output(x)[:rows, :columns]
 
 
 class DenseDecoder(eqx.Module):

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sqair.config import ModelConfig
+from sqair.convolutions import TransposedConvolution
 from sqair.distributions import HALF_LOG_TWO_PI, Gaussian, Noise, draw_noise
 from sqair.model import Info, Restraint, SequenceModel
 from sqair.networks import CNN, HEAD_GAIN, MLP, cnn_size, gaussian
@@ -59,7 +60,7 @@ class FrameDecoder(eqx.Module):
     """psi^dec: the mean of a frame, by fully connected layers, or by these and then the mirror image of the CNN."""
 
     mlp: MLP
-    layers: tuple[eqx.nn.ConvTranspose2d, ...]
+    layers: tuple[TransposedConvolution, ...]
     """Transposed convolutions; none in the fully connected variant."""
     maps: tuple[int, int, int] = eqx.field(static=True)
     """What the fully connected layers give: feature maps, rows, columns."""
@@ -74,27 +75,23 @@ class FrameDecoder(eqx.Module):
 
     def __call__(self, z_features: Float[Array, " Z"], output: Float[Array, " H"]) -> Float[Array, "Y X C"]:
         """psi^dec(psi^z(z_t), o_t)."""
-        x = self.mlp(z_features, output).reshape(self.maps)
+        x = jnp.moveaxis(self.mlp(z_features, output).reshape(self.maps), 0, -1)
         for layer in self.layers[:-1]:
             x = jax.nn.elu(layer(x))
-        x = self.layers[-1](x) if self.layers else x
-        return jnp.moveaxis(x, 0, -1)
+        return self.layers[-1](x) if self.layers else x
 
 
 def mirrored(
     config: ModelConfig, keys: Sequence[PRNGKeyArray]
-) -> tuple[tuple[eqx.nn.ConvTranspose2d, ...], tuple[int, int, int]]:
+) -> tuple[tuple[TransposedConvolution, ...], tuple[int, int, int]]:
     """Transposed convolutions from the CNN's last size back to the frame, and the maps that they begin with."""
     sizes, shape = config.vrnn, config.image
     features = (config.channels, *sizes.features[:-1], sizes.decoder_maps)
-    layers: list[eqx.nn.ConvTranspose2d] = []
+    layers: list[TransposedConvolution] = []
     for out, into, stride, key in zip(features[:-1], features[1:], sizes.strides, keys, strict=True):
-        smaller = (math.ceil(shape[0] / stride), math.ceil(shape[1] / stride))
-        # several sizes shrink to the same; this many rows and columns lead back to the right one
-        extra = [large - 1 - (small - 1) * stride for large, small in zip(shape, smaller, strict=True)]
-        layer = eqx.nn.ConvTranspose2d(into, out, 3, stride, padding=1, output_padding=extra, key=key)
+        layer = TransposedConvolution(into, out, stride=stride, shape=shape, key=key)
         layers.append(scaled(layer, UNIT_GAIN if layers else HEAD_GAIN))
-        shape = smaller
+        shape = (math.ceil(shape[0] / stride), math.ceil(shape[1] / stride))
     return tuple(layers[::-1]), (sizes.decoder_maps, *shape)
 
 
