@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from sqair.config import UserError
@@ -82,11 +83,7 @@ class Cut(NamedTuple):
     @property
     def validation(self) -> Sequences:
         """The last ones alone."""
-        kept = {
-            name: None if values is None else values[-self.held_out :]
-            for name, values in self.sequences._asdict().items()
-        }
-        return Sequences(**kept)
+        return jax.tree.map(lambda values: values[-self.held_out :], self.sequences)
 
 
 def cut_sequences(clip: Clip, subtraction: Subtraction, cutting: Cutting, truth: Truth | None = None) -> Cut:
