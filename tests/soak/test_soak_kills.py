@@ -1,5 +1,6 @@
 """kill -9 at random moments of a training run: it is never lost, and ends as if nothing had happened."""
 
+import json
 import os
 import random
 import shutil
@@ -19,12 +20,26 @@ KILLS = int(os.environ.get("SQAIR_KILLS", "20"))
 SEED = int(os.environ.get("SQAIR_KILL_SEED", "0"))
 
 
-def begin(squares: Path, run: Path) -> subprocess.Popen:
-    """A process that holds the run's folder: before that it has nothing to lose."""
+def begin(squares: Path, run: Path, *, trains: bool) -> subprocess.Popen:
+    """A process that holds the run's folder, before which it has nothing to lose; or one that begins to train."""
+    told = run / "run.json"
+    before = told.stat().st_mtime_ns if told.exists() else 0
     process = subprocess.Popen(command(squares, run), stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (run / ".lock").exists():
+    while process.poll() is None:
+        begun = told.exists() and told.stat().st_mtime_ns > before
+        if begun or (not trains and holder(run) == process.pid):
+            break
         time.sleep(0.005)
     return process
+
+
+def holder(run: Path) -> int:
+    """The process that the lock of a run names, which may be dead; 0 if none."""
+    lock = run / ".lock"
+    try:
+        return json.loads(lock.read_bytes())["pid"]
+    except (FileNotFoundError, ValueError):
+        return 0
 
 
 def seen(run: Path) -> int:
@@ -36,18 +51,21 @@ def seen(run: Path) -> int:
 def test_kill_9_at_random_moments(
     squares: Path, whole: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    moments, kills, ended, most_lost, run = random.Random(SEED), 0, 0, 0, tmp_path / "run"
+    moments, kills, ended, run = random.Random(SEED), 0, 0, tmp_path / "run"
+    most_lost = in_training = 0
+    timed = begin(squares, tmp_path / "timed", trains=True)
     started = time.monotonic()
-    begin(squares, tmp_path / "timed").communicate()
-    lasts = (time.monotonic() - started) / 3
+    timed.communicate()
+    lasts = time.monotonic() - started
     while kills < KILLS or not ended:
-        process = begin(squares, run)
+        before, process = seen(run), begin(squares, run, trains=kills % 2 == 0)
         if kills < KILLS:
             time.sleep(moments.uniform(0, lasts))
             process.kill()
         said = process.communicate()[1]
         if process.returncode == -signal.SIGKILL:
             kills += 1
+            in_training += seen(run) > before
             saved = newest(run).notes.step if checkpoints(run) else 0
             most_lost = max(most_lost, seen(run) - saved)
             assert most_lost <= EVERY, "at most one interval is lost"
@@ -56,7 +74,9 @@ def test_kill_9_at_random_moments(
         assert_same(run, whole)
         shutil.rmtree(run)
         ended += 1
+    assert in_training, "kills must strike while steps are made"
     record_property("kills", kills)
+    record_property("kills_after_a_new_evaluation", in_training)
     record_property("runs_to_their_end_that_equal_an_unbroken_one", ended)
     record_property("steps_lost_at_most", most_lost)
     record_property("steps_between_checkpoints", EVERY)
