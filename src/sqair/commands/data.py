@@ -29,10 +29,10 @@ class Video:
 
     method: Literal["mog2", "knn"] = "mog2"
     """How the background is learned."""
-    history: int = 500
-    """Frames that the background remembers; who stands still for longer becomes a part of it."""
+    history: int = 1000
+    """Frames that the background remembers; who stands still for long becomes a part of it."""
     threshold: float = 0.0
-    """How far a pixel must be from the background, squared; 0 for OpenCV's own (mog2 16 variances, knn 400)."""
+    """How far a pixel must be from the background, squared; 0 for the usual (mog2 16 variances, knn 200)."""
     shadow: float = 0.6
     """Pixels darkened to no less than this share are shadow, not foreground; 1 for no shadows."""
     look: Literal["inverted", "difference", "mask", "mixed"] = "inverted"
@@ -92,7 +92,7 @@ class Data(Command):
     POSITIONAL: ClassVar[str | None] = "name"
 
     name: Annotated[str | None, tyro.conf.Positional, optional("D", "moving-mnist")] = None
-    """moving-mnist, moving-mnist-free, moving-mnist-in-out, an .npz file of sequences, or a video as `track` reads it."""
+    """moving-mnist, moving-mnist-free, moving-mnist-in-out, an .npz file of sequences, or a video (see `track`)."""
     out: Annotated[str | None, optional("FILE.npz", "runs/data/D/sequences.npz")] = None
     """The file to write."""
     sequences: int = 1000

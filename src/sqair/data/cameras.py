@@ -95,8 +95,6 @@ class Camera:
     rate: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.scene not in USUAL:
-            raise UserError(f"there is no made camera {self.scene!r}; known: {', '.join(USUAL)}")
         if self.frames < 1 or min(self.size) < 16 or self.objects < 0 or not 0.05 <= self.scale <= 4:
             raise UserError("a made camera needs a frame, sides of at least 16 pixels, and a scale from 0.05 to 4")
 

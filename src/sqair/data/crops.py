@@ -165,28 +165,29 @@ def _chosen(
 
 def _assembled(kept: dict[tuple[bool, bool], list[Piece]], cutting: Cutting, total: int, name: str, truth: bool) -> Cut:
     """The training part and the held-out tenth as one list."""
-    parts = []
     for held_out in (False, True):
-        busy, empty = kept[held_out, False], kept[held_out, True]
-        if not busy:
+        if not kept[held_out, False]:
             raise UserError(
                 f"no window of the {'last tenth' if held_out else 'first nine tenths'} of {name} shows 1 to "
                 f"{cutting.max_objects} moving objects; allow more of them, or change the subtraction or the windows"
             )
-        late = -(-cutting.sequences // 10)
-        parts.append(_mixed(busy, empty, late if held_out else cutting.sequences - late, cutting))
-    train, late = parts
-    late = late[: -(-len(train) // 9)]
-    train = train[: 9 * len(late)]
+
+    def part(held_out: bool, most: int) -> list[Piece]:
+        return _mixed(kept[held_out, False], kept[held_out, True], most, cutting)
+
+    tenth = -(-cutting.sequences // 10)
+    most = len(part(False, cutting.sequences - tenth))
+    late = part(True, -(-most // 9))
+    train = part(False, min(most, 9 * len(late)))
     return Cut(_stacked(train + late, truth, cutting), len(late), total)
 
 
 def _mixed(busy: list[Piece], empty: list[Piece], most: int, cutting: Cutting) -> list[Piece]:
     """At most so many pieces in random order, of which no larger share than wanted is empty."""
     share = min(cutting.empty, 0.99)
-    idle = min(len(empty), int(share * most))
+    idle = min(len(empty), int(share * most + 1e-9))
     busy = busy[: most - idle]
-    idle = min(idle, int(len(busy) * share / (1 - share)))
+    idle = min(idle, int(len(busy) * share / (1 - share) + 1e-9))
     mixed = [*busy, *empty[:idle]]
     return [mixed[place] for place in np.random.default_rng((cutting.seed, 1)).permutation(len(mixed))]
 

@@ -95,7 +95,9 @@ def put(seen: Float32[ndarray, "H W 3"], sprite: Sprite) -> None:
     seen[rows, columns] += alpha * (sprite.colour[part] - seen[rows, columns])
 
 
-def _window(shape: tuple[int, ...], top: float, bottom: float, left: float, right: float) -> tuple[slice, slice]:
+def _window(
+    shape: tuple[int, ...], top: float | int, bottom: float | int, left: float | int, right: float | int
+) -> tuple[slice, slice]:
     """The rows and columns of a frame between four numbers; empty ones where there are none."""
     edges = [(top, bottom, shape[0]), (left, right, shape[1])]
     first, second = (

@@ -46,11 +46,11 @@ def draw_windows(
     if not moving or not len(seen[0].boxes):
         return still
     share = np.linspace(0, 1, len(seen))[:, None]
-    whom = rng.integers(len(seen[0].boxes), size=count)
+    whom = rng.integers(len(seen[0].boxes), size=count).tolist()
     centres = np.array([(seen[0].centres[who], followed(seen, who)) for who in whom], np.float64)
     ends = centres - np.array(crop[::-1]) * rng.uniform(0.1, 0.9, centres.shape)
-    path = np.round(ends[:, :1] * (1 - share) + ends[:, 1:] * share).astype(int)
-    return np.clip(path, 0, limits)
+    ends = np.clip(ends, 0, limits)
+    return np.round(ends[:, :1] * (1 - share) + ends[:, 1:] * share).astype(int)
 
 
 def followed(seen: list[Moment], who: int) -> Float32[ndarray, "2"]:
