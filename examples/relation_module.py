@@ -12,7 +12,7 @@ from sqair.data import open_data
 from sqair.model import SQAIR, no_restraint
 from sqair.networks import MLP, encoder
 from sqair.objective import batch_loss
-from sqair.propagation import Relation
+from sqair.relation import Relation
 
 
 class SumOfMessages(Relation):

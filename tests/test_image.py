@@ -56,6 +56,21 @@ def test_the_likelihood_is_scipys(model):
     np.testing.assert_allclose(found, scipy.stats.norm.logpdf(x, y, 0.3).sum(), rtol=1e-5)
 
 
+def test_a_learned_std_starts_where_the_fixed_one_is_and_is_in_the_density():
+    """Its gradient is that of scipy's density, too, and it stays above the smallest std."""
+    model = make(learn_output_std=True)
+    x, y = np.random.default_rng(0).random((2, 8, 11, 3)).astype(np.float32)
+    np.testing.assert_allclose(model.pixels.std, 0.3, rtol=1e-6)
+    wider = eqx.tree_at(lambda it: it.pixels.log_std, model, jnp.log(0.49))
+    value, gradient = eqx.filter_value_and_grad(lambda model: model.log_prob(jnp.asarray(x), jnp.asarray(y)))(wider)
+    np.testing.assert_allclose(value, scipy.stats.norm.logpdf(x, y, 0.5).sum(), rtol=1e-5)
+    ends = [scipy.stats.norm.logpdf(x.astype(float), y, 0.49 * np.exp(h) + 0.01).sum() for h in (-1e-4, 1e-4)]
+    np.testing.assert_allclose(gradient.pixels.log_std, (ends[1] - ends[0]) / 2e-4, rtol=1e-3)
+    collapsed = eqx.tree_at(lambda it: it.pixels.log_std, model, jnp.array(-100.0))
+    np.testing.assert_allclose(collapsed.pixels.std, 0.01)
+    np.testing.assert_allclose(wider.sample(jnp.ones((1, 1, 3)), jnp.zeros((1, 1, 3))), 0.5, rtol=1e-6)
+
+
 def test_a_sampled_frame_is_the_canvas_and_noise(model):
     y, noise = jnp.full((8, 11, 3), 0.5), jnp.ones((8, 11, 3))
     np.testing.assert_allclose(model.sample(noise, y), 0.8, rtol=1e-6)

@@ -206,7 +206,7 @@ def stepped(model, state, x, noise):
     """The outputs of inference and of dreaming, and the hidden states that propagation and its prior give each slot."""
     encoding, objects = model.encode(x[None])[0], state.objects
     observed = model.step(state, x, encoding, noise, Restraint(jnp.ones(()), jnp.zeros(())))
-    parts = (noise.phase(0), x, objects, state.temporal, model.encoders, model.image.transformer)
+    parts = (noise.phase(0), x, objects, state.temporal, model.encoders, model.image.transformer, encoding)
     hidden = model.propagation(*parts)[1], model.propagation_prior.expect(objects, state.prior).hidden
     return (observed, model.dream_step(state, noise)), hidden
 

@@ -18,7 +18,8 @@ from sqair.config import preset
 from sqair.distributions import draw_noise
 from sqair.networks import Encoders
 from sqair.objects import Objects
-from sqair.propagation import PropagationPosterior, Relation
+from sqair.propagation import PropagationPosterior
+from sqair.relation import Relation
 from sqair.spatial_transformer import SpatialTransformer
 from sqair.training.checkpoint import load_tensors, save_tensors
 
@@ -98,7 +99,8 @@ def test_absent_objects_do_not_move_the_state(example: ModuleType) -> None:
     def last(pres: Float[Array, "3"], middle: Float[Array, ""]) -> tuple:
         what = jnp.zeros((3, CONFIG.what_size)).at[1].set(middle)
         objects = Objects(what, jnp.zeros((3, 4)), pres, jnp.arange(3))
-        moved, hidden, _, _ = posterior(noise, helpers.film(1)[0], objects, temporal, encoders, transformer)
+        given = (objects, temporal, encoders, transformer, jnp.zeros(CONFIG.width))
+        moved, hidden, _, _ = posterior(noise, helpers.film(1)[0], *given)
         return moved.what[2], moved.where[2], moved.pres[2], hidden[2]
 
     for pres, same in (([1.0, 0.0, 1.0], True), ([1.0, 1.0, 1.0], False)):

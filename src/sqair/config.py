@@ -82,6 +82,8 @@ class ModelConfig:
     """Sizes of VRNN; the other kinds do not use them."""
     output_std: float = 0.3
     """Standard deviation of the Gaussian likelihood."""
+    learn_output_std: bool = False
+    """Learn it as one number that starts there; the paper holds it fixed (App. D.2), see train.output_std_steps."""
 
     # --- where: scale = low + (high - low) sigmoid(z), shift = limit tanh(z); the paper does not say
     scale_limits: tuple[float, float] = (0.02, 1.0)
@@ -106,6 +108,10 @@ class ModelConfig:
     """Propagation, q(where): factorised (paper), or correlated by a learned triangular matrix (authors' program)."""
     prior_update: Literal["residual", "absolute"] = "residual"
     """p^P: Gaussians around the old what and where, or anywhere (the authors' program); the paper is silent."""
+    proposal: Literal["glimpse", "none", "image", "low-resolution", "projection"] = "glimpse"
+    """Propagation, what is seen before where: a proposed place (paper), nothing, or all of the frame (App. A)."""
+    relation: Literal["rnn", "none"] = "rnn"
+    """Propagation: an RNN over objects tells each of those before it (paper), or each sees itself alone."""
     mean_image: bool = False
     """Add a learned image under present glimpses (the authors' program)."""
     glimpse_output: Literal["sigmoid", "scaled"] = "sigmoid"
@@ -195,6 +201,8 @@ class TrainConfig:
     """Training only: nats per discovered object, annealed to 0 ..."""
     discovery_cost_steps: int = 4_000
     """... over so many steps."""
+    output_std_steps: int = 0
+    """Steps for which a learned output std is held at its start (the authors: 10,000)."""
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
     seed: int = 0

@@ -26,6 +26,38 @@ def as_frames(frames: Float[Array, "T Y X"] | Float[Array, "T Y X C"]) -> Float[
     return frames if frames.ndim == 4 else frames[..., None]
 
 
+class PixelNoise(eqx.Module):
+    """The Gaussian noise of pixels around the mean of a frame. Its std is fixed, or one learned number."""
+
+    log_std: Float[Array, ""] | None
+    """Log of the learned std, less the smallest that it may have; None where it is fixed."""
+    fixed_std: float = eqx.field(static=True)
+    min_std: float = eqx.field(static=True)
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.fixed_std, self.min_std = config.output_std, config.min_std
+        self.log_std = jnp.array(math.log(self.fixed_std - self.min_std)) if config.learn_output_std else None
+
+    @property
+    def std(self) -> float | Float[Array, ""]:
+        """The standard deviation of a pixel."""
+        return self.fixed_std if self.log_std is None else jnp.exp(self.log_std) + self.min_std
+
+    def log_prob(self, x: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, ""]:
+        """log N(x | canvas, std^2 I): the ceiling of a perfect canvas less half the squared error in stds.
+
+        The ceiling is exact and added once, which loses less to rounding than summing thousands of log densities.
+        """
+        std = self.std
+        log_std = math.log(std) if isinstance(std, float) else jnp.log(std)
+        ceiling = -math.prod(x.shape) * (log_std + HALF_LOG_TWO_PI)
+        return ceiling - 0.5 * jnp.square((x - canvas) / std).sum()  # eq. 1
+
+    def sample(self, noise: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, "Y X C"]:
+        """A frame from standard normal noise."""
+        return canvas + self.std * noise
+
+
 class ImageModel(eqx.Module):
     """p(x | z): the glimpse decoder, the canvas and the likelihood."""
 
@@ -35,14 +67,14 @@ class ImageModel(eqx.Module):
     """Learned scale of glimpses; None with the sigmoid output."""
     mean_image: Float[Array, "Y X C"] | None
     """Learned image shown under present glimpses; None without the switch."""
-    std: float = eqx.field(static=True)
+    pixels: PixelNoise
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
         self.decoder = glimpse_decoder(config, key=key)
         self.transformer = SpatialTransformer(config)
         self.output_scale = jnp.array(0.25) if config.glimpse_output == "scaled" else None
         self.mean_image = jnp.zeros((*config.image, config.channels)) if config.mean_image else None
-        self.std = config.output_std
+        self.pixels = PixelNoise(config)
 
     def glimpses(self, what: Float[Array, "N W"]) -> Float[Array, "N G L C"]:
         """y_att = f_dec(what) of every slot."""
@@ -60,16 +92,12 @@ class ImageModel(eqx.Module):
         return canvas + self.mean_image * jax.nn.sigmoid(20.0 * covered - 10.0)
 
     def log_prob(self, x: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, ""]:
-        """log N(x | y_t, std^2 I): the ceiling of a perfect canvas less half the squared error in stds.
-
-        The ceiling is exact and added once, which loses less to rounding than summing thousands of log densities.
-        """
-        ceiling = -math.prod(x.shape) * (math.log(self.std) + HALF_LOG_TWO_PI)
-        return ceiling - 0.5 * jnp.square((x - canvas) / self.std).sum()  # eq. 1
+        """log p(x_t | z_t), given y_t."""
+        return self.pixels.log_prob(x, canvas)
 
     def sample(self, noise: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, "Y X C"]:
         """A frame from standard normal noise (the last line of Algorithm 1)."""
-        return canvas + self.std * noise
+        return self.pixels.sample(noise, canvas)
 
 
 @eqx.filter_jit

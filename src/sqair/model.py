@@ -196,7 +196,7 @@ class SQAIR(SequenceModel):
         is_first = state.time == 0
 
         propagated, temporal, log_q_p, presence_q_p = self.propagation(
-            noise_p, x, objects, state.temporal, self.encoders, transformer
+            noise_p, x, objects, state.temporal, self.encoders, transformer, encoding
         )
         expected = self.propagation_prior.expect(objects, state.prior)
         log_p_p, presence_p_p = expected.log_prob(propagated)

@@ -1,7 +1,7 @@
 """Propagation (Algorithm 2): objects of the last frame are found again, updated or forgotten. q^P and p^P.
 
 Home of eq. 9 (prop_prior). Home of eq. 10 (prop_pres_prior). Home of eq. 11 (q_prop). Home of eq. 12 (q_prop_obj). Home
-of eq. 13 (q_prop_presence). Home of eq. 14 (propagation_state). Home of eq. 15 (temporal_state). Home of Algorithm 2.
+of eq. 13 (q_prop_presence). Home of eq. 15 (temporal_state). Home of Algorithm 2.
 
 Only the relation RNN, where and what pass from one object to the next; proposals, presences and densities of all
 objects are computed together. An absent slot runs along, but it neither moves the relation state nor enters any sum.
@@ -9,8 +9,9 @@ objects are computed together. An absent slot runs along, but it neither moves t
 Axes: N slots, W what, H hidden units, Y, X, C frame, G, L glimpse.
 """
 
-import abc
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,82 +20,53 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from sqair.config import ModelConfig
 from sqair.distributions import Bernoulli, Gaussian, Noise, masked
-from sqair.networks import HEAD_GAIN, MLP, Encoders, GRUCell, Linear, gaussian, head, linear
+from sqair.networks import HEAD_GAIN, MLP, Encoders, GRUCell, Linear, encoder, gaussian, head, linear
 from sqair.objects import Latents, Objects, scan_slots
+from sqair.relation import NoRelation, Relation, RelationRNN
 from sqair.spatial_transformer import SpatialTransformer
 
+LOW_RESOLUTION = 4
+"""How many times smaller a frame of low resolution is; the paper does not say."""
+PROJECTION_SIZE = 16
+"""Length of the low-dimensional projection of e_t; the paper does not say."""
 
-class Relation(eqx.Module):
-    """What an object learns of those before it, given by three methods: see docs/relation_module.md.
 
-    `related` is what is remembered of earlier objects: any pytree of arrays, the same in all three methods. An absent
-    object runs through them too, but what `update` returns for it is thrown away.
+class FrameAccess(eqx.Module):
+    """What propagation sees of the whole frame, where it has no proposal glimpse: what the authors tried (App. A).
+
+    `ModelConfig.proposal` names it: nothing; e_t, as discovery does; an encoding of the frame at a low resolution; or a
+    projection of e_t to a few numbers.
     """
 
-    @abc.abstractmethod
-    def initial(self) -> PyTree:
-        """Before the first object."""
-
-    @abc.abstractmethod
-    def __call__(
-        self,
-        related: PyTree,
-        glimpse: Float[Array, " twice_W"],
-        what: Float[Array, " W"],
-        where: Float[Array, "4"],
-        temporal: Float[Array, " H"],
-    ) -> Float[Array, " H"]:
-        """omega^R of an object from its proposal glimpse, its what and where at t - 1, h^T_{t-1} and `related`."""
-
-    @abc.abstractmethod
-    def update(
-        self, related: PyTree, omega: Float[Array, " H"], what: Float[Array, " W"], where: Float[Array, "4"]
-    ) -> PyTree:
-        """`related` after an object, given its omega^R and its what and where at t."""
-
-
-class Related(NamedTuple):
-    """What the relation RNN remembers of object j, the last one that was present."""
-
-    hidden: Float[Array, " H"]
-    what: Float[Array, " W"]
-    where: Float[Array, "4"]
-
-
-class RelationRNN(Relation):
-    """R^R, a vanilla RNN over objects."""
-
-    rnn: Linear
-    hidden: Float[Array, " H"]
-    what_size: int = eqx.field(static=True)
+    network: MLP | Linear | None
+    kind: Literal["none", "image", "low-resolution", "projection"] = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    """Length of what is seen."""
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
-        own = 2 * config.what_size + (config.what_size + 4) + config.width
-        self.rnn = linear(own + config.width + config.what_size + 4, config.width, key=key)
-        self.hidden = jnp.zeros(config.width)
-        self.what_size = config.what_size
+        assert config.proposal != "glimpse"
+        self.kind, self.network = config.proposal, None
+        self.size = {"none": 0, "projection": PROJECTION_SIZE}.get(config.proposal, config.width)
+        if self.kind == "low-resolution":
+            self.network = encoder(math.prod(low_resolution(config.image)) * config.channels, config.width, key=key)
+        elif self.kind == "projection":
+            self.network = linear(config.width, PROJECTION_SIZE, key=key)
 
-    def initial(self) -> Related:
-        """Before the first object."""
-        return Related(self.hidden, jnp.zeros(self.what_size), jnp.zeros(4))
+    def __call__(self, x: Float[Array, "Y X C"], encoding: Float[Array, " H"]) -> Float[Array, " seen"]:
+        """The same for all objects."""
+        if self.kind == "low-resolution":
+            assert self.network is not None
+            small = jax.image.resize(x, (*low_resolution(x.shape[:2]), x.shape[2]), "linear")
+            return self.network(small.reshape(-1))
+        if self.kind == "projection":
+            assert self.network is not None
+            return self.network(encoding)
+        return encoding if self.kind == "image" else jnp.zeros(0)
 
-    def __call__(
-        self,
-        related: Related,
-        glimpse: Float[Array, " twice_W"],
-        what: Float[Array, " W"],
-        where: Float[Array, "4"],
-        temporal: Float[Array, " H"],
-    ) -> Float[Array, " H"]:
-        """omega^R = h^R_t of an object, from what it has and from object j."""
-        inputs = [glimpse, what, where, temporal, related.hidden, related.what, related.where]
-        return jnp.tanh(self.rnn(jnp.concatenate(inputs)))  # eq. 14
 
-    def update(
-        self, related: Related, omega: Float[Array, " H"], what: Float[Array, " W"], where: Float[Array, "4"]
-    ) -> Related:
-        """The object just processed becomes object j."""
-        return Related(omega, what, where)
+def low_resolution(shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of a frame of low resolution."""
+    return math.ceil(shape[0] / LOW_RESOLUTION), math.ceil(shape[1] / LOW_RESOLUTION)
 
 
 class WhatUpdate(eqx.Module):
@@ -144,8 +116,10 @@ class PropagationPosterior(eqx.Module):
 
     relation: Relation
     temporal: GRUCell
-    proposal: MLP
-    """f^1 of Algorithm 2."""
+    proposal: MLP | None
+    """f^1 of Algorithm 2; None where there is no proposal glimpse."""
+    access: FrameAccess | None
+    """What there is instead."""
     where_head: MLP
     what_update: WhatUpdate
     pres_head: MLP
@@ -160,9 +134,14 @@ class PropagationPosterior(eqx.Module):
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
         keys = jax.random.split(key, 7)
         size, width = config.what_size, config.width
-        self.relation = RelationRNN(config, key=keys[0])
+        self.proposal = self.access = None
+        if config.proposal == "glimpse":
+            self.proposal, seen = head(4 + width, width, 4, key=keys[2]), 2 * size
+        else:
+            self.access = FrameAccess(config, key=keys[2])
+            seen = self.access.size
+        self.relation = (NoRelation if config.relation == "none" else RelationRNN)(config, seen, key=keys[0])
         self.temporal = GRUCell(2 * size + 4 + width, width, key=keys[1])
-        self.proposal = head(4 + width, width, 4, key=keys[2])
         self.where_head = head(4 + width, width, 8, key=keys[3])
         self.what_update = WhatUpdate(config, key=keys[4])
         self.pres_head = head(size + 4 + 2 * width, width, 1, key=keys[5], bias=config.propagation_bias)
@@ -180,19 +159,27 @@ class PropagationPosterior(eqx.Module):
         temporal: Float[Array, "N H"],
         encoders: Encoders,
         transformer: SpatialTransformer,
+        encoding: Float[Array, " H"],
     ) -> tuple[Latents, Float[Array, "N H"], Float[Array, ""], Float[Array, ""]]:
-        """The objects of O_{t-1} at t, their h^T_t, log q of all variables and the part of it that is presence."""
+        """The objects of O_{t-1} at t, their h^T_t, log q of all variables and the part of it that is presence.
+
+        `encoding` is e_t, which nothing sees but some kinds of `FrameAccess`.
+        """
         masks = self._masks(temporal)
 
         def look(where: Float[Array, "4"], mask: Float[Array, "G L 1"]) -> Gaussian:
             return encoders.glimpse(mask * transformer.read(x, where))
 
-        proposals = objects.where + jax.vmap(self.proposal)(objects.where, temporal)
-        proposed = jnp.concatenate(jax.vmap(look)(proposals, masks)[:2], -1)
+        if self.proposal is not None:
+            proposals = objects.where + jax.vmap(self.proposal)(objects.where, temporal)
+            seen = jnp.concatenate(jax.vmap(look)(proposals, masks)[:2], -1)
+        else:
+            assert self.access is not None
+            seen = jnp.tile(self.access(x, encoding), (temporal.shape[0], 1))
 
         def follow(related: PyTree, slot: tuple) -> tuple[PyTree, tuple]:
-            glimpse, mask, what, where, pres, hidden, noise_i = slot
-            omega = self.relation(related, glimpse, what, where, hidden)
+            seen_i, mask, what, where, pres, hidden, noise_i = slot
+            omega = self.relation(related, seen_i, what, where, hidden)
             q_where = self._where(where, omega)
             new_where = q_where.sample(noise_i.where)
             final = look(new_where, mask)
@@ -206,7 +193,7 @@ class PropagationPosterior(eqx.Module):
             return related, (new_what, new_where, omega, hidden, moments)
 
         steps = Noise(noise.what, noise.where, noise.pres)
-        slots = (proposed, masks, objects.what, objects.where, objects.pres, temporal, steps)
+        slots = (seen, masks, objects.what, objects.where, objects.pres, temporal, steps)
         _, (what, where, omega, hidden, moments) = scan_slots(follow, self.relation.initial(), slots)
 
         logits = jax.vmap(self.pres_head)(what, where, omega, hidden)[:, 0]

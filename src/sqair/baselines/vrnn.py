@@ -23,7 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sqair.config import ModelConfig
 from sqair.convolutions import TransposedConvolution
-from sqair.distributions import HALF_LOG_TWO_PI, Gaussian, Noise, draw_noise
+from sqair.distributions import Gaussian, Noise, draw_noise
+from sqair.image import PixelNoise
 from sqair.model import Info, Restraint, SequenceModel
 from sqair.networks import CNN, HEAD_GAIN, MLP, cnn_size, gaussian
 from sqair.objects import State, initial_state, no_objects
@@ -123,6 +124,7 @@ class VRNN(SequenceModel):
     lstm: eqx.nn.LSTMCell
     prior: MLP
     posterior: MLP
+    pixels: PixelNoise
     config: ModelConfig = eqx.field(static=True)
     has_objects: ClassVar[bool] = False
 
@@ -137,6 +139,7 @@ class VRNN(SequenceModel):
         self.lstm = eqx.tree_at(lambda it: it.bias, lstm, replace_fn=lambda bias: bias.at[forget].add(FORGET_BIAS))
         self.prior = dense(config, width, 2 * latent, key=keys[4], gain=HEAD_GAIN)
         self.posterior = dense(config, width + latent, 2 * latent, key=keys[5], gain=HEAD_GAIN)
+        self.pixels = PixelNoise(config)
         self.config = config
 
     def initial(self) -> State:
@@ -180,9 +183,8 @@ class VRNN(SequenceModel):
         return self._finish(state, z, p.log_prob(z), canvas, self.psi_x(canvas), z_features)
 
     def log_prob(self, x: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, ""]:
-        """log N(x | canvas, std^2 I), added up as `ImageModel.log_prob` does."""
-        std = self.config.output_std
-        return -x.size * (math.log(std) + HALF_LOG_TWO_PI) - 0.5 * jnp.square((x - canvas) / std).sum()
+        """log p(x_t | z_t, o_t), given its mean."""
+        return self.pixels.log_prob(x, canvas)
 
     def _expected(self, output: Float[Array, " H"]) -> Gaussian:
         """p(z_t | o_t)."""

@@ -1,8 +1,7 @@
 """Ablations: what happens if one thing is left out or done in another way, over several seeds and a fixed budget.
 
 Every ablation is a table of overrides of the preset `sqair-mlp`; its seeds are trained side by side and all of them are
-reported, on held-out training digits, without any choice among them. `OPEN` names those that the model has no switch
-for yet.
+reported, on held-out training digits, without any choice among them.
 """
 
 import dataclasses
@@ -48,6 +47,17 @@ def _of_authors() -> dict[str, Ablation]:
 
 ABLATIONS: dict[str, Ablation] = {
     "default": Ablation("what all others are held against"),
+    "no-proposal-glimpse": Ablation("propagation sees nothing of the frame before it looks", {"proposal": "none"}),
+    "propagation-image": Ablation(
+        "it sees the encoded frame instead of a proposal glimpse (the paper: identities swap)", {"proposal": "image"}
+    ),
+    "propagation-low-resolution": Ablation("... the frame at a low resolution", {"proposal": "low-resolution"}),
+    "propagation-projection": Ablation("... a few numbers of the encoded frame", {"proposal": "projection"}),
+    "no-relation": Ablation("in propagation objects know nothing of each other", {"relation": "none"}),
+    "learned-std": Ablation("output std learned from the start (the paper: it collapses)", {"learn_output_std": True}),
+    "learned-std-later": Ablation(
+        "output std learned after 2,000 steps", {"learn_output_std": True}, {"output_std_steps": 2_000}
+    ),
     "no-curriculum": Ablation("all ten frames from the start", train={"first_length": 10}),
     "no-discovery-dropout": Ablation("every frame may discover while training", train={"discovery_dropout": 0.0}),
     "no-discovery-cost": Ablation("discovery has no price at the start", train={"discovery_cost": 0.0}),
@@ -64,22 +74,9 @@ ABLATIONS: dict[str, Ablation] = {
 }
 """By name, those first that the paper talks about."""
 
-OPEN = {
-    "no-proposal-glimpse": "propagation without the proposal glimpse: the paper says identities swap",
-    "propagation-image": "propagation sees the encoded frame instead of the proposal glimpse",
-    "propagation-low-resolution": "... the frame at a low resolution",
-    "propagation-projection": "... a low-dimensional projection of the encoded frame",
-    "no-relation": "propagation without the relation RNN",
-    "learned-std": "output std learnt from the start: the paper says it collapses",
-    "learned-std-later": "output std learnt after a warm-up",
-}
-"""Not to be run yet: the model has no switch for them."""
-
 
 def ablated(name: str, *, steps: int, seeds: int, digits: str | None = None, seed: int = 0) -> Preset:
     """The preset of an ablation, whose recipe follows the number of steps."""
-    if name in OPEN:
-        raise UserError(f"{name} cannot be run yet, the model has no switch for it; see `sqair ablate --list`")
     if name not in ABLATIONS:
         raise UserError(f"unknown ablation {name!r}; {nearest(name, ABLATIONS)}")
     base, change = preset(BASE), ABLATIONS[name]
@@ -142,8 +139,7 @@ def shown(value: float | int) -> str:
 
 
 def listing() -> str:
-    """All ablations with what they are for; open ones last."""
-    width = max(map(len, [*ABLATIONS, *OPEN]))
+    """All ablations with what they are for."""
+    width = max(map(len, ABLATIONS))
     lines = [f"{name:{width}}  {each.why}" for name, each in ABLATIONS.items()]
-    lines += [f"{name:{width}}  open: {why}" for name, why in OPEN.items()]
     return "\n".join(lines) + "\n"

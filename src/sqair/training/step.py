@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sqair.config import Preset, TrainConfig
 from sqair.data import Source
+from sqair.image import PixelNoise
 from sqair.model import Restraint, SequenceModel
 from sqair.objective import Baseline, Diagnostics, Moments, batch_loss, no_moments, update_moments
 from sqair.training.checkpoint import build
@@ -138,6 +139,8 @@ def train_step(
     with jax.default_matmul_precision(matmul_precision(config.precision)):
         grads, (diagnostics, signal) = find(learnt, key_noise, frames, restraint, length, config, moments)
     model_grad, baseline_grad = grads
+    if config.output_std_steps > 0:
+        model_grad = without_std(model_grad, state.step < config.output_std_steps)
     model, optimiser = update(model_optimiser(config), model_grad, state.optimiser, state.model)
     finite = jnp.isfinite(jnp.stack(diagnostics)).all()
     return TrainState(
@@ -166,6 +169,18 @@ def gradients(
         return batch_loss(model, key, frames, restraint, length, config, baseline, moments)
 
     return eqx.filter_grad(loss, has_aux=True)(learnt)
+
+
+def without_std(grad: SequenceModel, is_held: Bool[Array, ""]) -> SequenceModel:
+    """The gradient, which leaves a learned output std alone while that is held."""
+
+    def is_noise(node: Any) -> bool:
+        return isinstance(node, PixelNoise)
+
+    def hold(node: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.where(is_held, 0.0, leaf), node) if is_noise(node) else node
+
+    return jax.tree.map(hold, grad, is_leaf=is_noise)
 
 
 def matmul_precision(precision: Literal["float32", "tf32", "bf16"]) -> str:
