@@ -25,7 +25,8 @@ from sqair.config import AUTHORS_SWITCHES, ModelConfig
 from sqair.distributions import Bernoulli, Gaussian, masked
 from sqair.image import ImageModel
 from sqair.model import SQAIR
-from sqair.objective import draw_particles, elbo, iwae, particle_filter, resample, run_particles
+from sqair.objective import elbo, iwae
+from sqair.particles import draw_particles, particle_filter, resample, run_particles
 from sqair.propagation import Expected, PropagationPosterior, PropagationPrior
 
 Model = TypeVar("Model", SQAIR, AIR)

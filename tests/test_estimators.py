@@ -18,19 +18,8 @@ from helpers import build, cast, film, paths, scatter
 
 from sqair.config import TrainConfig, UserError
 from sqair.model import SQAIR, Restraint
-from sqair.objective import (
-    Baseline,
-    Estimator,
-    Moments,
-    batch_loss,
-    check_objective,
-    draw_particles,
-    elbo,
-    iwae,
-    resample,
-    run_particles,
-    surrogate,
-)
+from sqair.objective import Baseline, Estimator, Moments, batch_loss, check_objective, elbo, iwae, surrogate
+from sqair.particles import draw_particles, resample, run_particles
 
 OF_P = ("image", "discovery_prior", "propagation_prior", "first_prior")
 OF_Q = ("encoders", "set_encoder", "discovery", "propagation", "first_temporal")

@@ -18,7 +18,7 @@ from scipy.stats import multivariate_normal, norm
 from sqair.baselines.vrnn import VRNN
 from sqair.config import ModelConfig, VRNNConfig
 from sqair.networks import MLP
-from sqair.objective import draw_particles, particle_filter, run_particles
+from sqair.particles import draw_particles, particle_filter, run_particles
 
 SMALL, SHIFT = 2e-3, 30.0
 """What the LSTM's numbers are multiplied by, and what is added before ELU."""

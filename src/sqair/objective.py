@@ -20,20 +20,19 @@ Axes: B sequences, K particles, T frames, Y, X, C frame.
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sqair.config import TrainConfig, UserError
 from sqair.distributions import Noise
-from sqair.image import as_frames
-from sqair.loops import limited, scan
-from sqair.model import Info, Restraint, SequenceModel, no_restraint
+from sqair.model import Restraint, SequenceModel
 from sqair.networks import MLP
-from sqair.objects import State
+from sqair.particles import Summary, draw_particles, particle_filter, run_batch, summarise
 
 Estimator = Literal["vimco", "vimco-authors", "reinforce", "nvil"]
 
@@ -122,159 +121,6 @@ def surrogate(
         return iwae(log_w) + (jax.lax.stop_gradient(signal) * log_q).mean()
     signal = iwae(log_w) - leave_one_out(log_w)
     return iwae(log_w) + (jax.lax.stop_gradient(signal) * log_q).sum()
-
-
-# --- particles
-
-
-class Summary(NamedTuple):
-    """The numbers of an `Info`, without its arrays: what an objective needs of each frame."""
-
-    log_likelihood: Float[Array, "*T"]
-    log_p: Float[Array, "*T"]
-    log_q: Float[Array, "*T"]
-    log_q_presence: Float[Array, "*T"]
-    objects: Float[Array, "*T"]
-    """How many are present."""
-    propagated: Float[Array, "*T"]
-    discovered: Float[Array, "*T"]
-
-    @property
-    def log_weight(self) -> Float[Array, "*T"]:
-        """As that of `Info`."""
-        return self.log_likelihood + self.log_p - self.log_q
-
-
-def summarise(info: Info) -> Summary:
-    """The numbers of an Info."""
-    objects = info.objects.pres.sum(-1)
-    presence = info.log_q_presence
-    return Summary(info.log_likelihood, info.log_p, info.log_q, presence, objects, info.propagated, info.discovered)
-
-
-def run_particles(
-    model: SequenceModel,
-    noise: Noise,
-    frames: Float[Array, "T Y X"] | Float[Array, "T Y X C"],
-    restraint: Restraint | None = None,
-) -> Info:
-    """K independent inferences of one sequence; noise and Info have a leading particle axis.
-
-    Frames have none, so everything that depends on the frame alone, its encoding above all, is computed once.
-    """
-    return jax.vmap(lambda noise: model.observe(None, frames, noise=noise, restraint=restraint)[1])(noise)
-
-
-def run_batch(
-    model: SequenceModel,
-    noise: Noise,
-    frames: Float[Array, "B T Y X C"],
-    restraint: Restraint,
-    length: Int[Array, ""],
-    limit: float | Float[Array, ""] = 0.0,
-    *,
-    halved: bool = False,
-) -> Summary:
-    """K inferences of each of B sequences, made for training: noise and Summary have axes (B, K, T).
-
-    A particle passes back to the frame before a gradient of at most the norm `limit`, 0 for no limit. With `halved`
-    what the gradient needs is kept in bfloat16.
-
-    Time is the outer loop, so that its gradient can be arranged (loops/). Frames from `length` on are encoded, but not
-    inferred, and their numbers are zero: one compiled program serves a whole curriculum.
-    """
-    parameters, rest = eqx.partition(model, eqx.is_inexact_array)
-    batch, particles = noise.pres.shape[:2]
-    start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, particles, *leaf.shape)), model.initial())
-
-    def step(parameters: SequenceModel, states: State, encodings: Array, now: tuple) -> tuple[State, Summary]:
-        frames, noise, restraint = now
-        states = jax.vmap(jax.vmap(lambda state: limited(state, limit)))(states)
-        of_particles = jax.vmap(eqx.combine(parameters, rest).step, in_axes=(0, None, None, 0, None))
-        states, info = jax.vmap(of_particles, in_axes=(0, 0, 0, 0, None))(states, frames, encodings, noise, restraint)
-        return states, summarise(info)
-
-    frames_by_time, encodings = (jnp.moveaxis(leaf, 1, 0) for leaf in (frames, jax.vmap(model.encode)(frames)))
-    noise_by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), noise)
-    data = (frames_by_time, noise_by_time, restraint)
-    _, summary = scan(step, parameters, start, encodings, data, length, halved=halved)
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), summary)
-
-
-def draw_particles(model: SequenceModel, key: PRNGKeyArray, particles: int, length: int) -> Noise:
-    """Noise of K particles."""
-    return jax.vmap(lambda k: model.noise(k, length))(jax.random.split(key, particles))
-
-
-def resample(uniform: Float[Array, ""], log_weight: Float[Array, " K"]) -> Int[Array, " K"]:
-    """Systematic resampling: K ancestors, each on average as often as its weight says, from one uniform number."""
-    count = log_weight.shape[0]
-    edges = jnp.cumsum(jax.nn.softmax(log_weight))
-    points = (jnp.arange(count) + uniform) / count
-    return jnp.minimum(jnp.searchsorted(edges, points * edges[-1], side="right"), count - 1)
-
-
-class Filtered(NamedTuple):
-    """What a particle filter tells; after the scan with a leading time axis."""
-
-    log_increment: Float[Array, "*T"]
-    """The estimate of log p(x_t | x_<t)."""
-    log_weight: Float[Array, "*T K"]
-    """Of each particle at this time-step, before resampling."""
-    log_q_presence: Float[Array, "*T K"]
-    ess: Float[Array, "*T"]
-    """Effective sample size, before resampling."""
-    resampled: Bool[Array, "*T"]
-    info: Info
-
-
-def particle_filter(
-    model: SequenceModel,
-    key: PRNGKeyArray,
-    noise: Noise,
-    frames: Float[Array, "T Y X"] | Float[Array, "T Y X C"],
-    *,
-    threshold: float = 0.5,
-    restraint: Restraint | None = None,
-    length: Int[Array, ""] | None = None,
-) -> Filtered:
-    """FIVO (Maddison et al. 2017): particles are resampled whenever the effective sample size falls below threshold K.
-
-    The sum of `log_increment` is the log of an unbiased estimate of p(x), so its mean is a lower bound. A threshold
-    above 1 resamples at every time-step.
-
-    A gradient through this function ignores the choice of ancestors, as FIVO's authors do, and has no score term for
-    presences. Training adds one frame by frame, so a presence gets no credit for later frames (`sequence_objective`).
-    """
-    frames = as_frames(frames)
-    total, count = frames.shape[0], noise.pres.shape[0]
-    encodings = model.encode(frames)
-    restraint = no_restraint(total) if restraint is None else restraint
-    by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), noise)
-    start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), model.initial())
-    uniforms = jax.random.uniform(key, (total,))
-    active = jnp.arange(total) < (total if length is None else length)
-
-    def advance(carry: tuple[State, Float[Array, " K"]], now: tuple) -> tuple[tuple, Filtered]:
-        state, log_weight = carry
-        x, encoding, noise_t, restraint_t, uniform, is_active = now
-        of_particles = jax.vmap(model.step, in_axes=(0, None, None, 0, None))
-        stepped, info = of_particles(state, x, encoding, noise_t, restraint_t)
-        log_weight = log_weight + info.log_weight
-        increment = jax.nn.logsumexp(log_weight)
-        log_weight = log_weight - increment
-        ess = jnp.exp(-jax.nn.logsumexp(2 * log_weight))
-        needed = (ess < threshold * count) & is_active
-        ancestors = jnp.where(needed, resample(uniform, log_weight), jnp.arange(count))
-        moved = jax.tree.map(lambda leaf: leaf[jax.lax.stop_gradient(ancestors)], stepped)
-        after = jnp.where(needed, -jnp.log(count), log_weight)
-        kept = jax.tree.map(lambda new, old: jnp.where(is_active, new, old), (moved, after), carry)
-        told = (increment, info.log_weight, info.log_q_presence)
-        increment, weight, presence = (jnp.where(is_active, leaf, 0.0) for leaf in told)
-        return kept, Filtered(increment, weight, presence, ess, needed, info)
-
-    inputs = (frames, encodings, by_time, restraint, uniforms, active)
-    return jax.lax.scan(advance, (start, jnp.full(count, -jnp.log(count))), inputs)[1]
 
 
 # --- what training minimises
@@ -384,16 +230,42 @@ def batch_loss(
     moments: Moments | None = None,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
     """What training minimises: minus the mean surrogate of a batch. `restraint` is the same for all of it."""
+    filter_keys, noise = draw_batch(model, key, frames, config)
+    limit = config.clip_frame / len(frames)
+    return drawn_loss(model, filter_keys, noise, frames, restraint, length, config, baseline, moments, limit=limit)
+
+
+def draw_batch(
+    model: SequenceModel, key: PRNGKeyArray, frames: Float[Array, "B T Y X C"], config: TrainConfig
+) -> tuple[Key[Array, " B"], Noise]:
+    """All randomness of a batch: a key for each sequence's resampling, and the noise of its particles."""
     count, total = frames.shape[:2]
     keys, filter_keys = jax.vmap(jax.random.split, out_axes=1)(jax.random.split(key, count))
-    noise = jax.vmap(lambda key: draw_particles(model, key, config.particles, total))(keys)
+    return filter_keys, jax.vmap(lambda key: draw_particles(model, key, config.particles, total))(keys)
+
+
+def drawn_loss(
+    model: SequenceModel,
+    filter_keys: Key[Array, " B"],
+    noise: Noise,
+    frames: Float[Array, "B T Y X C"],
+    restraint: Restraint,
+    length: Int[Array, ""],
+    config: TrainConfig,
+    baseline: Baseline | None,
+    moments: Moments | None,
+    *,
+    limit: float | Float[Array, ""],
+    gather: Callable[[Summary], Summary] = lambda summary: summary,
+) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
+    """`batch_loss` of noise that is drawn. `gather` adds the particles that other devices have."""
     if config.bound == "fivo":
         of_batch = jax.vmap(lambda key, noise, x: fivo_objective(model, key, noise, x, restraint, length))
         values, diagnostics = of_batch(filter_keys, noise, frames)
-        signals = jnp.zeros((count, config.particles))
+        signals = jnp.zeros((len(frames), config.particles))
     else:
         halved = config.precision == "bf16" and jax.default_backend() != "cpu"
-        summary = run_batch(model, noise, frames, restraint, length, config.clip_frame / count, halved=halved)
+        summary = gather(run_batch(model, noise, frames, restraint, length, limit, halved=halved))
         of_batch = jax.vmap(lambda summary, x: sequence_objective(summary, x, length, config, baseline, moments))
         values, (diagnostics, signals) = of_batch(summary, frames)
     return -values.mean(), (jax.tree.map(lambda leaf: leaf.mean(0), diagnostics), signals)

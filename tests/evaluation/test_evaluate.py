@@ -13,7 +13,7 @@ from sqair.data import FileSource, GeneratedSource, Sequences, load_digits
 from sqair.evaluation import evaluate as module
 from sqair.evaluation.evaluate import evaluate, infer
 from sqair.model import SequenceModel
-from sqair.objective import run_particles
+from sqair.particles import run_particles
 from sqair.training.checkpoint import build
 
 MODEL = ModelConfig(

@@ -15,7 +15,7 @@ from sqair.evaluation import fivo as fivo_module
 from sqair.evaluation.fivo import fivo
 from sqair.evaluation.table import COLUMNS, PAPER, row_of, seeds, text
 from sqair.model import SequenceModel
-from sqair.objective import draw_particles, particle_filter
+from sqair.particles import draw_particles, particle_filter
 from sqair.training.checkpoint import build
 
 MODEL = ModelConfig(

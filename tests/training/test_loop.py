@@ -15,7 +15,8 @@ import pytest
 
 from sqair.config import Preset, UsageError, UserError
 from sqair.data import open_data
-from sqair.objective import draw_particles, iwae, run_particles
+from sqair.objective import iwae
+from sqair.particles import draw_particles, run_particles
 from sqair.training import loop, pace, population, resume
 from sqair.training.checkpoint import load_model, named_arrays, read_card
 from sqair.training.loop import Progress, Stopped, check_preset, train

@@ -19,7 +19,7 @@ from sqair.data import Sequences
 from sqair.figures import Row, strip, video
 from sqair.generation import Scene
 from sqair.model import SQAIR, Info, SequenceModel
-from sqair.objective import draw_particles, run_particles
+from sqair.particles import draw_particles, run_particles
 from sqair.report import PageObject, PageWriter
 from sqair.training.checkpoint import load_model
 

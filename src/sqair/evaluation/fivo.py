@@ -19,7 +19,7 @@ from sqair.data import Source
 from sqair.evaluation.evaluate import ROWS, check_frames
 from sqair.image import as_frames
 from sqair.model import SequenceModel
-from sqair.objective import draw_particles, particle_filter
+from sqair.particles import draw_particles, particle_filter
 
 
 def fivo(model: SequenceModel, source: Source, *, sequences: int, particles: int, seed: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from sqair.baselines.air import AIR
 from sqair.evaluation.boxes import APART, Draws, Sample, add_draws, no_draws, sample_boxes
 from sqair.model import SQAIR, Info, SequenceModel
-from sqair.objective import run_particles
+from sqair.particles import run_particles
 
 
 class Values(NamedTuple):

@@ -30,8 +30,8 @@ from sqair.data import MOTIONS, Sequences, open_data
 from sqair.evaluation.evaluate import ROWS, check_frames
 from sqair.image import as_frames, whole_boxes
 from sqair.model import SQAIR, SequenceModel
-from sqair.objective import draw_particles
 from sqair.objects import Objects, State
+from sqair.particles import draw_particles
 
 OBSERVED, PREDICTED, FUTURES = 3, 10, 20
 FARTHEST = 15.0

@@ -16,7 +16,7 @@ from sqair.baselines.air import AIR
 from sqair.figures import Row
 from sqair.image import as_frames, tight_boxes
 from sqair.model import SQAIR, Info, SequenceModel
-from sqair.objective import draw_particles, run_particles
+from sqair.particles import draw_particles, run_particles
 
 PARTICLES = 20
 """Inferences of a sequence, of which the most probable is shown."""

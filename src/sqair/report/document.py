@@ -79,13 +79,13 @@ def write_page(
     parts: bool = False,
     **more: str,
 ) -> None:
-    """Write a page from assets: a template, the common style, and programs.
+    """Write a page from assets: a template of what is in its body, the common head and style, and programs.
 
     `head` is the data that the programs begin with; `blocks` are further ones, each the name of the element and the
     file with its JSON, copied one after the other. `more` fills the template's other places with HTML.
     """
     style, programs = asset("page.css"), [asset(name) for name in scripts]
-    text = Template(asset(template)).substitute(
+    text = Template(asset("page.html").replace("$body", asset(template))).substitute(
         more,
         title=plain(title),
         policy=policy(style, programs, parts=parts),

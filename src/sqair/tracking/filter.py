@@ -22,12 +22,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 from sqair.distributions import Noise
 from sqair.image import ImageModel, tight_boxes
 from sqair.model import SequenceModel, no_restraint
-from sqair.objective import draw_particles, resample
 from sqair.objects import Objects, State, unite
+from sqair.particles import draw_particles, resample
 
-IN_SIGHT = 0.25
+IN_SIGHT = 0.15
 """An object of whose box less lies in the frame is out of sight: it keeps its identity and has no box, since of such
-slivers nobody could tell where they are. Truth is ignored from the same share on."""
+slivers nobody could tell where they are. Chosen on validation sequences (docs/decisions.md)."""
 MARGIN = 1.0
 """Nats by which a frame must be more likely without an object before it is doubted."""
 PATIENCE = 3

@@ -20,15 +20,8 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sqair.config import TrainConfig, UsageError
 from sqair.model import Noise, Restraint, SequenceModel
-from sqair.objective import (
-    Baseline,
-    Diagnostics,
-    Moments,
-    draw_particles,
-    fivo_objective,
-    run_batch,
-    sequence_objective,
-)
+from sqair.objective import Baseline, Diagnostics, Moments, draw_batch, drawn_loss
+from sqair.particles import Summary
 
 T = TypeVar("T")
 
@@ -111,9 +104,7 @@ def sharded_gradients(
     moments: Moments | None,
 ) -> Gradients:
     """The gradient of `objective.batch_loss`, its diagnostics and NVIL's signal, each device doing its share."""
-    count, total = frames.shape[:2]
-    keys, filter_keys = jax.vmap(jax.random.split, out_axes=1)(jax.random.split(key, count))
-    noise = jax.vmap(lambda key: draw_particles(learnt[0], key, config.particles, total))(keys)
+    filter_keys, noise = draw_batch(learnt[0], key, frames, config)
     arrays, static = eqx.partition(learnt, eqx.is_array)
 
     def share(arrays: Learnt, limit: Any, moments: Any, *data: Any) -> tuple[Array, Diagnostics, Array]:
@@ -152,19 +143,15 @@ def share_loss(
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
     """What a device minimises: minus the mean surrogate of its sequences. Of their particles it may have a share."""
     model, baseline = learnt
-    count, parts = frames.shape[0], mesh.shape[PARTICLES]
-    if config.bound == "fivo":
-        of_batch = jax.vmap(lambda key, noise, x: fivo_objective(model, key, noise, x, restraint, length))
-        values, diagnostics = of_batch(filter_keys, noise, frames)
-        signals = jnp.zeros((count, config.particles))
-    else:
-        # The gradient that comes back through a gathered weight is summed over devices: `parts` times its mean.
-        summary = run_batch(model, noise, frames, restraint, length, limit * parts / count)
-        if parts > 1:
-            summary = jax.lax.all_gather(summary, PARTICLES, axis=1, tiled=True)
-        of_batch = jax.vmap(lambda summary, x: sequence_objective(summary, x, length, config, baseline, moments))
-        values, (diagnostics, signals) = of_batch(summary, frames)
-    return -values.mean(), (jax.tree.map(lambda leaf: leaf.mean(0), diagnostics), signals)
+    parts = mesh.shape[PARTICLES]
+
+    def gather(summary: Summary) -> Summary:
+        return jax.lax.all_gather(summary, PARTICLES, axis=1, tiled=True) if parts > 1 else summary
+
+    # The gradient that comes back through a gathered weight is summed over devices: `parts` times its mean.
+    limit = limit * parts / len(frames)
+    data = (filter_keys, noise, frames, restraint, length)
+    return drawn_loss(model, *data, config, baseline, moments, limit=limit, gather=gather)
 
 
 # --- arrays on a mesh

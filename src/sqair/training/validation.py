@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sqair.config import Preset, UserError
 from sqair.data import FileSource, Source
 from sqair.model import SequenceModel
-from sqair.objective import Diagnostics, diagnose, draw_particles, iwae, run_particles, summarise
+from sqair.objective import Diagnostics, diagnose, iwae
+from sqair.particles import draw_particles, run_particles, summarise
 from sqair.training.population import Population
 from sqair.training.step import model_frames
 
