@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import rival
-from benchmarks.rival import Blobs, Case, Rival, choose, compete, follow, made, measured, padded, shifted
+from benchmarks.rival import Blobs, Case, Rival, better, choose, compete, follow, made, measured, padded, shifted
 from sqair.data import Camera
 from sqair.tracks import Tracks
 
@@ -97,8 +97,10 @@ def test_settings_are_chosen_by_the_labels_of_the_training_part(case, monkeypatc
 
 def test_what_is_recorded(case, monkeypatch):
     monkeypatch.setattr(rival, "LATTICE", {"confirm": (1, 2)})
-    found = compete(case, lambda line: None)
-    assert found["chosen"] in ("mog2", "knn")
-    row = found[found["chosen"]]
+    rows = {method: compete(case, method, lambda line: None) for method in ("mog2", "knn")}
+    row = rows[better(rows)]
     assert set(row) == {"settings", "tried", "train", "test_iou_0.5", "test_iou_0.3", "seconds"}
     assert row["test_iou_0.3"]["mota"] >= row["test_iou_0.5"]["mota"]
+    assert sum(row["train"][name] for name in ("mota", "idf1", "hota")) == max(
+        sum(each["train"][name] for name in ("mota", "idf1", "hota")) for each in rows.values()
+    )

@@ -99,12 +99,17 @@ class Foreground:
         return self._seen - before
 
     def push(self, frame: Frame) -> Picture:
-        """The foreground of the next frame in [0, 1]; background is 0. The first of all frames is background."""
+        """The foreground of the next frame in [0, 1]; background is 0."""
+        mask = self.find(frame)
+        return self._shown(frame) * (mask if frame.ndim == 2 else mask[..., None])
+
+    def find(self, frame: Frame) -> Bool[ndarray, "H W"]:
+        """Where the next frame is foreground. The first of all frames is background."""
         for _ in range(0 if self._seen else REPEATS):
             self._learn(frame)
         found = self._learn(frame) == FOREGROUND
         self._mask = cleaned(found, self.options.opening, self.options.closing)
-        return self._shown(frame) * (self._mask if frame.ndim == 2 else self._mask[..., None])
+        return self._mask
 
     def _learn(self, frame: Frame) -> ndarray:
         """Show the model the next frame; in the first frames all count alike, unless the background is known."""
@@ -146,10 +151,10 @@ class Light:
 
 
 def _brightened(frame: Frame, gain: float) -> Frame:
-    """A frame in another light."""
-    if abs(gain - 1) < 1 / 512:  # no pixel would change
-        return frame
-    return np.clip(np.round(frame * np.float32(gain)), 0, 255).astype(np.uint8)
+    """A frame in another light, rounded and cut off at white."""
+    import cv2
+
+    return frame if gain == 1 else cv2.convertScaleAbs(frame, alpha=gain)
 
 
 def _subtractor(options: Subtraction) -> Any:
