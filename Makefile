@@ -58,20 +58,24 @@ browser: $(READY)  ## tests of the pages in Chromium
 		$$root apt-get update -qq && $$root apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 	$(BIN)/python -m pytest tests/browser
 
-soak: $(READY)  ## kills, corruption, many processes (SQAIR_KILLS=20)
+soak: $(READY)  ## kills, corruption, many processes, Ray (SQAIR_KILLS=20 SQAIR_VIDEOS=60)
+	@$(PIP) --require-hashes --requirement constraints-cluster.txt
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/soak
 
 # It has a place of its own, so that what it needs does not change what is locked.
 audit:  ## known weaknesses of the locked dependencies; asks a public database
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip --disable-pip-version-check install --quiet "pip-audit>=2.9"; }
-	.venv-audit/bin/pip-audit --strict --disable-pip --requirement constraints.txt
-	.venv-audit/bin/pip-audit --strict --disable-pip --requirement constraints-extras.txt
+	@.venv-audit/bin/python -c 'import json, urllib.request as u; json.load(u.urlopen("https://pypi.org/pypi/pip/json", timeout=20))["vulnerabilities"]' 2>/dev/null \
+		|| { echo "make audit: the list of weaknesses at pypi.org cannot be reached from here; nothing was checked"; exit 1; }
+	@for each in constraints.txt constraints-extras.txt constraints-cluster.txt; do \
+		.venv-audit/bin/pip-audit --strict --disable-pip --requirement $$each || exit 1; done
 
 lock: $(READY)  ## choose the newest allowed version of every dependency and write the constraints
 	$(PIP) "uv>=0.13"
 	$(COMPILE) --group dev --output-file constraints.txt
 	$(BIN)/uv --no-config pip compile $(LOCKED) --group browser --constraints constraints.txt --output-file constraints-browser.txt
 	$(COMPILE) --extra cuda13 --extra cluster --extra log --constraints constraints.txt --output-file constraints-extras.txt
+	$(COMPILE) --extra cluster --constraints constraints-extras.txt --output-file constraints-cluster.txt
 
 wheel: $(READY)  ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation

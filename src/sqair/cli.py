@@ -30,7 +30,7 @@ from sqair.commands import (
     Track,
     Train,
 )
-from sqair.commands.common import to_toml, with_config_files
+from sqair.commands.common import command_line, to_toml, with_config_files
 from sqair.config import UsageError, UserError, nearest
 
 COMMANDS: dict[str, type[Command]] = {
@@ -106,7 +106,7 @@ def run(words: list[str]) -> None:
     else:
         command = COMMANDS[words[0]].parse(with_config_files(words[1:]))
         if command.common.print_config:
-            print(f"# sqair {' '.join(words)}\n{to_toml(command.settings())}", end="")
+            print(f"# {command_line(words)}\n{to_toml(command.settings())}", end="")
         else:
             command.check()
             command.run()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sqair.commands import Data, Evaluate, Train
-from sqair.commands.common import name_of, to_flags, to_toml, with_config_files
+from sqair.commands.common import command_line, name_of, to_flags, to_toml, with_config_files
 from sqair.config import AUTHORS_SWITCHES, PAPER_RECIPE, PAPER_SWITCHES, PRESETS, Preset
 from sqair.data import Sequences, save_sequences
 from sqair.training.recipe import scaled
@@ -147,3 +147,14 @@ def test_a_command_needs_what_is_required(sqair) -> None:
     done = sqair("evaluate")
     assert (done.code, done.out) == (2, "")
     assert "MODEL" in done.err
+
+
+def test_passwords_are_not_printed(sqair, refused) -> None:
+    """An address among the words of a command, and one that is not expected."""
+    printed = sqair("track", "rtsp://me:secret@camera/1?key=secret", "--print-config")
+    assert printed.code == 0
+    assert printed.out.splitlines()[0] == "# sqair track rtsp://camera/1 --print-config"
+    assert "secret" not in printed.out + printed.err
+    line = refused(2, "predict", "clip.mp4", "rtsp://me:secret@camera")
+    assert line.startswith("sqair predict: unexpected 'rtsp://camera'")
+    assert command_line(["a b", "--x=http://me:secret@host/c"]) == "sqair 'a b' --x=http://host/c"

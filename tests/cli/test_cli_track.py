@@ -1,6 +1,7 @@
 """``sqair track``: files, truth, exports; many clips, bad ones among them; streams that are stopped; odd names."""
 
 import contextlib
+import csv
 import json
 import os
 import shutil
@@ -99,10 +100,23 @@ def test_one_bad_clip_does_not_stop_the_rest(sqair, models: Path, clip: Path, he
     (here / "bad.mp4").write_text("no video")
     done = sqair("track", "bad.mp4", clip, "light.npy", "--model", models / "tiny", "--out", "out")
     assert done.code == 1
-    assert {path.name for path in (here / "out").iterdir()} == {"clip", "light"}
-    assert all({path.name for path in folder.iterdir()} == FILES for folder in (here / "out").iterdir())
+    assert {path.name for path in (here / "out").iterdir()} == {"clip", "light", "results.csv", "results.json"}
+    assert all({path.name for path in (here / "out" / name).iterdir()} == FILES for name in ("clip", "light"))
     table = done.out.splitlines()
     assert [line.split()[:2] for line in table[:3]] == [["clip", "frames"], ["clip", "5"], ["light", "3"]]
+    assert table[3].startswith("bad.mp4  failed: cannot open bad.mp4")
+    rows = {row["clip"]: row for row in json.loads((here / "out" / "results.json").read_text())["clips"]}
+    assert [(name, row["state"], row.get("frames")) for name, row in rows.items()] == [
+        ("bad", "failed", None),
+        ("clip", "tracked", 5),
+        ("light", "tracked", 3),
+    ]
+    with (here / "out" / "results.csv").open(newline="") as file:
+        assert [(row["source"], row["frames"]) for row in csv.DictReader(file)] == [
+            ("bad.mp4", ""),
+            (str(clip), "5"),
+            ("light.npy", "3"),
+        ]
     assert done.err.splitlines()[-1] == "sqair track: 1 of 3 clips failed: bad.mp4"
     assert "light.npy: frames of 24x32 are scaled to 12x16, set on black in 16x16, inverted" in done.err
 
@@ -219,7 +233,7 @@ def test_names_with_anything_in_them(sqair, models: Path, here: Path) -> None:
         np.save(here / name, np.zeros((2, 16, 16), np.uint8))
     done = sqair("track", *names, "--model", models / "tiny", "--out", "out")
     assert done.code == 0, done.err
-    folders = list((here / "out").iterdir())
+    folders = [path for path in (here / "out").iterdir() if path.is_dir()]
     assert len(folders) == 3
     for folder in folders:
         assert set(folder.name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789ü.-_")
@@ -275,10 +289,10 @@ def test_passwords_stay_out_of_everything(sqair, models: Path, here: Path) -> No
     assert done.out.splitlines()[-1] == "Results saved to runs/track/clip"
     assert f"tracking http://{place}, rtsp://127.0.0.1:9 with" in done.err
     assert "rtsp://127.0.0.1:9 failed: cannot open rtsp://127.0.0.1:9" in done.err
-    assert json.loads((here / "runs/track/clip/summary.json").read_text())["frames"] == 3
+    assert json.loads((here / "runs/track/clip/clip/summary.json").read_text())["frames"] == 3
     assert "secret" not in done.out + done.err
     files = [path for path in (here / "runs").rglob("*") if path.is_file()]
-    assert len(files) == len(FILES)
+    assert len(files) == len(FILES) + 2
     assert not any("secret" in str(path) or b"secret" in path.read_bytes() for path in files)
 
 

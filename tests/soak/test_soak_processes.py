@@ -70,6 +70,26 @@ def test_a_job_of_two_processes_ends_clearly_when_one_dies_and_goes_on(squares: 
     assert not list(run.rglob(".*")), "one process wrote, and nothing is left behind"
 
 
+def test_a_job_ends_clearly_when_its_coordinator_dies(squares: Path, tmp_path: Path) -> None:
+    """Process 0 writes, and the others hear of each other through it."""
+    run, port = tmp_path / "run", free_port()
+    pair = [start(squares, run, port, process, 10_000) for process in range(2)]
+    while all(process.poll() is None for process in pair) and len(checkpoints(run)) < 2:
+        time.sleep(0.1)
+    pair[0].kill()
+    said = [process.communicate(timeout=120)[1] for process in pair]
+    assert pair[0].returncode == -signal.SIGKILL, said
+    assert pair[1].returncode == 1, said
+    last = said[1].splitlines()[-1]
+    assert last.startswith("sqair train: ")
+    assert "--resume" in last
+    saved, port = newest(run).notes.step, free_port()
+    pair = [start(squares, run, port, process, saved + 10) for process in range(2)]
+    said = [process.communicate(timeout=300)[1] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0], said
+    assert [line["step"] for line in numbers(run)] == list(range(10, saved + 11, 10))
+
+
 def test_a_signal_to_one_process_stops_all(squares: Path, tmp_path: Path) -> None:
     run, port = tmp_path / "run", free_port()
     pair = [start(squares, run, port, process, 10_000) for process in range(2)]

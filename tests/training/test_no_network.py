@@ -1,4 +1,4 @@
-"""Nothing phones home: one module opens connections, the one that downloads MNIST when it is asked to."""
+"""Nothing phones home: two modules open connections, when they are asked to: to download MNIST, to find a cluster."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import sqair
 
 NETWORK = {"aiohttp", "asyncio", "ftplib", "http", "httpx", "requests", "smtplib", "socket", "ssl", "urllib", "urllib3"}
-ALLOWED = {"data/mnist.py"}
+ALLOWED = {"data/mnist.py", "cluster.py"}
 
 
 def imported(path: Path) -> set[str]:
@@ -20,7 +20,7 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def test_one_module_uses_the_network() -> None:
+def test_two_modules_use_the_network() -> None:
     root = Path(sqair.__file__).parent
     found = {str(path.relative_to(root)) for path in root.rglob("*.py") if imported(path) & NETWORK}
     assert found == ALLOWED

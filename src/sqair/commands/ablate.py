@@ -1,16 +1,21 @@
 """``sqair ablate``: one thing left out or done in another way, over several seeds."""
 
+import dataclasses
 import json
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import tyro
 
+from sqair.cluster import Outcome, check_ray, run_items
 from sqair.commands.common import Command, Flag, choose_device, finish, optional
-from sqair.config import UsageError, UserError
+from sqair.config import Preset, UsageError, UserError
 
-RECORD = "ablation.json"
+RECORD, RESULTS = "ablation.json", "results.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,20 +23,21 @@ class Ablate(Command):
     """Train a SQAIR with one thing changed, and show what that does.
 
     All seeds are trained side by side and all are reported: counting, rediscoveries, identity switches, log p on
-    held-out training digits. Writes ablation.json; the table shows the others in runs/ablate, too.
+    held-out training digits. Writes ablation.json; the table shows the others in runs/ablate, too. Of several
+    ablations each has a folder, and one that fails does not stop the others.
 
     examples:
       sqair ablate --list
-      sqair ablate no-curriculum --seeds 5 --steps 5000
+      sqair ablate default no-curriculum --seeds 5 --steps 5000 --resume
     """
 
     NAME: ClassVar[str] = "ablate"
-    POSITIONAL: ClassVar[str | None] = "name"
+    POSITIONAL: ClassVar[str | None] = "names"
 
-    name: Annotated[
-        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")
-    ] = None
-    """The ablation, one of --list; `default` changes nothing."""
+    names: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: none)")
+    ] = ()
+    """The ablations, of those of --list; `default` changes nothing."""
     list: Annotated[Flag, optional("")] = False
     """Print all ablations and what they are for."""
     seeds: int = 5
@@ -46,46 +52,171 @@ class Ablate(Command):
     """K of the IWAE bound."""
     seed: int = 0
     """The first of the seeds."""
+    ray: Annotated[str | None, optional("local|ADDRESS", "one ablation after another")] = None
+    """Spread several ablations over this machine's cores (local) or a Ray cluster."""
+    resume: Annotated[Flag, optional("")] = False
+    """Leave out ablations that are finished."""
     json: Annotated[Flag, optional("")] = False
     """Print one JSON object and nothing else."""
     out: Annotated[str | None, optional("DIR", "runs/ablate/NAME")] = None
-    """Folder for results."""
+    """Folder for results; of several ablations each has a folder in it."""
+
+    def check(self) -> None:
+        """Refuse what no ablation can be run with, before anything heavy is imported."""
+        super().check()
+        if self.list:
+            return
+        if not self.names:
+            raise UsageError("name an ablation; `sqair ablate --list` shows them")
+        if len(set(self.names)) < len(self.names):
+            raise UsageError("name each ablation once")
+        if min(self.seeds, self.steps, self.sequences, self.particles) < 1:
+            raise UserError("--seeds, --steps, --sequences and --particles must be at least 1")
+        if self.resume and self.common.overwrite:
+            raise UsageError("--resume keeps what --overwrite replaces; give one of them")
+        if self.ray is not None:
+            check_ray(self.ray)
 
     def run(self) -> None:
         """List, or train, evaluate and save."""
-        if self.list:
-            from sqair.evaluation.ablations import listing
+        from sqair.evaluation.ablations import listing
 
+        if self.list:
             print(listing(), end="")
             return
-        if self.name is None:
-            raise UsageError("name an ablation; `sqair ablate --list` shows them")
-        if min(self.seeds, self.steps, self.sequences, self.particles) < 1:
-            raise UserError("--seeds, --steps, --sequences and --particles must be at least 1")
-        choose_device(self.common)
-        from sqair.evaluation.ablations import ablate, ablated, text
-        from sqair.settings import to_dict
-        from sqair.training.files import finite, write_json
-        from sqair.training.runs import choose_folder, describe_run
+        items = [Item(name, self._folder(name), settings_of(self, name)) for name in self.names]
+        if self.ray is None:
+            choose_device(self.common)
+        found = {item.name: done for item in items if self.resume and (done := finished(self, item))}
+        failures = self._run([item for item in items if item.name not in found], found)
+        self._conclude(items, [found[name] for name in self.names if name in found], failures)
 
-        chosen = ablated(self.name, steps=self.steps, seeds=self.seeds, digits=self.digits, seed=self.seed)
-        out = Path(self.out) if self.out is not None else None
-        folder = choose_folder(self.NAME, self.name, out, overwrite=self.common.overwrite)
-        found = ablate(chosen, sequences=self.sequences, particles=self.particles, say=self.common.say)
-        about = describe_run(chosen, f"sqair ablate {self.name}")
-        kept = {key: about[key] for key in ("version", "commit", "command", "device", "jax", "started")}
-        kept["ended"] = kept.pop("started")  # the description was made when all was done
-        settings = to_dict(chosen)
-        if Path(settings["data"]["digits"]).is_dir():
-            settings["data"]["digits"] = "mnist"  # no folder of this machine
-        result = finite({"name": self.name, **kept, "settings": settings, **found})
-        write_json(folder / RECORD, result)
-        print(json.dumps(result) if self.json else text([*earlier(folder), result]), end="\n" if self.json else "")
+    def _folder(self, name: str) -> Path:
+        """Where the results of an ablation go."""
+        from sqair.training.runs import choose_folder, is_taken
+
+        out = None if self.out is None else Path(self.out) if len(self.names) == 1 else Path(self.out) / name
+        if self.resume:
+            folder = out or Path("runs") / self.NAME / name
+            return choose_folder(self.NAME, name, folder, resume=is_taken(folder))
+        return choose_folder(self.NAME, name, out, overwrite=self.common.overwrite)
+
+    def _run(self, items: "Sequence[Item]", found: dict[str, dict[str, Any]]) -> dict[str, Exception]:
+        """Run ablations, here or on a cluster, and save each as it ends; returns why the others failed."""
+        from sqair.commands.tally import Tally
+        from sqair.training.files import write_json
+
+        failures: dict[str, Exception] = {}
+
+        def on_done(item: Item, outcome: Outcome) -> None:
+            if outcome.error is None:
+                found[item.name] = outcome.value
+                write_json(item.folder / RECORD, outcome.value)
+            else:
+                failures[item.name] = outcome.error
+            tally.add(f"{item.name} {'done' if outcome.error is None else 'failed'}")
+
+        environment = {name: os.environ[name] for name in ("SQAIR_DATA",) if name in os.environ}
+        how: Any = {"device": self.common.device, "environment": environment}
+        with Tally(len(items), quiet=self.common.quiet or self.ray is None) as tally:
+            if items:
+                run_items(items, Work(self), address=self.ray, on_done=on_done, **how)
+        return failures
+
+    def _conclude(
+        self, items: "Sequence[Item]", found: Sequence[dict[str, Any]], failures: dict[str, Exception]
+    ) -> None:
+        """Print the table, and say what failed."""
+        from sqair.commands.track import reason
+        from sqair.evaluation.ablations import text
+        from sqair.training.files import write_json
+
+        if len(items) == 1 and failures:
+            raise failures[items[0].name]
+        folder, several = items[0].folder, len(items) > 1
+        if several:
+            folder = folder.parent
+            told = {name: reason(error) for name, error in failures.items()}
+            write_json(folder / RESULTS, {"finished": [each["name"] for each in found], "failures": told})
+        if self.json:
+            print(json.dumps({"ablations": found} if several else found[0]))
+        else:
+            print(text([*earlier(items), *found]), end="")
+        for name, error in failures.items():
+            print(f"sqair {self.NAME}: {name} failed: {reason(error)}", file=sys.stderr)
         if not (self.json and self.common.quiet):
             finish(folder, aside=self.json)
+        if failures:
+            raise UserError(f"{len(failures)} of {len(items)} ablations failed: {', '.join(failures)}")
 
 
-def earlier(folder: Path) -> list[dict[str, Any]]:
-    """The results beside this one, by their names."""
-    paths = sorted(path for path in folder.parent.glob(f"*/{RECORD}") if path.parent != folder)
+class Item(NamedTuple):
+    """An ablation that is to be run."""
+
+    name: str
+    folder: Path
+    settings: dict[str, Any]
+
+
+class Work:
+    """Trains and evaluates an ablation, in this process or in a worker, which keeps quiet."""
+
+    def __init__(self, command: Ablate) -> None:
+        digits = command.digits
+        if digits is not None and Path(digits).is_dir():
+            digits = str(Path(digits).absolute())
+        common = dataclasses.replace(command.common, quiet=command.common.quiet or command.ray is not None)
+        self.command = dataclasses.replace(command, digits=digits, common=common)
+
+    def __call__(self, item: Item) -> dict[str, Any]:
+        """What becomes ablation.json."""
+        command = self.command
+        if command.ray is not None:
+            choose_device(command.common)
+        from sqair.evaluation.ablations import ablate
+        from sqair.training.files import finite
+        from sqair.training.runs import describe_run
+
+        chosen = preset_of(command, item.name)
+        found = ablate(chosen, sequences=command.sequences, particles=command.particles, say=command.common.say)
+        about = describe_run(chosen, f"sqair ablate {item.name}")
+        kept = {key: about[key] for key in ("version", "commit", "command", "device", "jax", "started")}
+        kept["ended"] = kept.pop("started")  # the description was made when all was done
+        return finite({"name": item.name, **kept, "settings": item.settings, **found})
+
+
+def preset_of(command: Ablate, name: str) -> Preset:
+    """The preset of an ablation."""
+    from sqair.evaluation.ablations import ablated
+
+    return ablated(name, steps=command.steps, seeds=command.seeds, digits=command.digits, seed=command.seed)
+
+
+def settings_of(command: Ablate, name: str) -> dict[str, Any]:
+    """The preset of an ablation as a table, with no folder of this machine."""
+    from sqair.settings import to_dict
+
+    settings = to_dict(preset_of(command, name))
+    if Path(settings["data"]["digits"]).is_dir():
+        settings["data"]["digits"] = "mnist"
+    return settings
+
+
+def finished(command: Ablate, item: Item) -> dict[str, Any] | None:
+    """What an earlier command found with the same settings; others are refused."""
+    try:
+        found = json.loads((item.folder / RECORD).read_bytes())
+        kept = {"settings": found["settings"], "sequences": found["sequences"], "particles": found["particles"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    asked = {"settings": item.settings, "sequences": command.sequences, "particles": command.particles}
+    if kept != json.loads(json.dumps(asked)):
+        raise UsageError(f"{item.folder} was made with other settings; repeat them, or choose another --out")
+    return found
+
+
+def earlier(items: Sequence[Item]) -> list[dict[str, Any]]:
+    """The results beside these, by their names."""
+    own = {item.folder for item in items}
+    paths = sorted(path for path in items[0].folder.parent.glob(f"*/{RECORD}") if path.parent not in own)
     return [json.loads(path.read_text()) for path in paths]

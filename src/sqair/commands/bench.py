@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from sqair.commands.common import Command, Flag, choose_device, finish, optional
+from sqair.commands.common import Command, Flag, choose_device, command_line, finish, optional
 from sqair.config import PRESETS, Preset, UsageError, UserError, nearest
 
 BEST = "best"
@@ -80,7 +79,7 @@ class Bench(Command):
         from sqair.training.runs import describe_run
 
         effort, say, began = QUICK if self.quick else FULL, self.common.say, time.perf_counter()
-        about = describe_run(chosen, shlex.join(["sqair", *sys.argv[1:]]))
+        about = describe_run(chosen, command_line(sys.argv[1:]))
         words = self.batch or (("32",) if self.quick else ("32", "256", BEST))
         batches = [int(word) for word in words if word != BEST]
         with compiled_afresh():

@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import json
 import os
+import shlex
 import sys
 import tomllib
 import typing
@@ -16,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import tyro
 
 from sqair.config import UsageError, UserError
+from sqair.files import without_secrets
 from sqair.settings import RANGES, to_dict
 
 T = TypeVar("T")
@@ -97,7 +99,7 @@ def refusal(cls: type[Command], unknown: Sequence[str]) -> str:
     """What to say about words that are no flags of a command."""
     flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
     if flag is None:
-        return f"unexpected {unknown[0]!r}; see `sqair {cls.NAME} --help`"
+        return f"unexpected {without_secrets(unknown[0])!r}; see `sqair {cls.NAME} --help`"
     known = flags_of(cls)
     names = {name.rpartition(".")[2].lstrip("-"): name for name in known} | {name.lstrip("-"): name for name in known}
     close = difflib.get_close_matches(flag.lstrip("-"), names, n=1)
@@ -114,6 +116,12 @@ def flags_of(cls: type, prefix: str = "") -> list[str]:
         nested = dataclasses.is_dataclass(hints[item.name])
         names += flags_of(hints[item.name], dotted) if nested else [f"--{dotted[:-1]}"]
     return names
+
+
+def command_line(words: Sequence[str]) -> str:
+    """A command as one may type it again, and as it may be printed and kept: addresses lose their passwords."""
+    parts = [word.partition("=") if word.startswith("--") else ("", "", word) for word in words]
+    return shlex.join(["sqair", *(name + sign + without_secrets(value) for name, sign, value in parts)])
 
 
 # --- settings as TOML

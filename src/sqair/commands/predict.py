@@ -114,7 +114,7 @@ class Predict(Command):
         summary = self.about(clip) | {"remarks": said} | numbers(predicted)
         with published(folder, RESULTS) as part:
             self.write(part, clip, predicted, summary)
-        warn(clip, said)
+        warn(clip.name, said)
         return summary
 
     def write(self, folder: Path, clip: "Clip", predicted: "Prediction", summary: dict[str, Any]) -> None:

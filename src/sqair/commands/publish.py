@@ -12,7 +12,7 @@ def published(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     """A hidden folder beside `folder`, whose files move there when the block ends well, and vanish when it does not.
 
     `names` are those of all files and folders that a command may write: what an earlier run left under them is
-    removed, nothing else in the folder is touched.
+    removed, nothing else in the folder is touched. The last of them goes first and comes last: where it is, all are.
     """
     made = [path for path in folder.absolute().parents if not path.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -20,9 +20,9 @@ def published(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     try:
         yield part
         folder.mkdir(exist_ok=True)
-        for name in names:
+        for name in reversed(names):
             remove(folder / name)
-        for path in part.iterdir():
+        for path in sorted(part.iterdir(), key=lambda each: each.name == names[-1]):
             path.rename(folder / path.name)
     finally:
         shutil.rmtree(part, ignore_errors=True)

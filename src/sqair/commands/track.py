@@ -1,19 +1,23 @@
 """``sqair track``: what a model finds in a clip, as tracks, a video, a page."""
 
+import dataclasses
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from sqair.commands.common import Command, choose_device, finish, optional
+from sqair.cluster import Died, check_ray
+from sqair.commands.common import Command, Flag, choose_device, finish, optional
 from sqair.config import UsageError, UserError
 from sqair.files import without_secrets
 
 if TYPE_CHECKING:
-    from sqair.data.video import Clip
+    from sqair.commands.track_clip import Job
+    from sqair.commands.track_many import Batch, Item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +26,12 @@ class Track(Command):
 
     A source is a video, a folder or a glob of images, an .npy or .npz file, a camera or the address of a stream; a
     folder of videos, or several sources, are many clips. Writes tracks.txt (MOTChallenge), tracks.csv, tracks.json,
-    overlay.mp4, latents.npz, summary.json and index.html. Ctrl-C ends a stream and saves what was tracked.
+    overlay.mp4, latents.npz, summary.json and index.html, and of many clips a table of all, results.csv and
+    results.json. Ctrl-C ends a stream and saves what was tracked.
 
     examples:
       sqair track clip.mp4
-      sqair track videos/ frames-*.png --model runs/train/mine --particles 10 --export coco --out tracked
+      sqair track videos/ frames-*.png --model runs/train/mine --particles 10 --ray local --out tracked
     """
 
     NAME: ClassVar[str] = "track"
@@ -50,6 +55,10 @@ class Track(Command):
     """Further formats of the boxes: coco.json, yolo/."""
     seed: int = 0
     """Of the particles."""
+    ray: Annotated[str | None, optional("local|ADDRESS", "one clip after another")] = None
+    """Spread many clips over this machine's cores (local) or a Ray cluster, which sees the same folders."""
+    resume: Annotated[Flag, optional("")] = False
+    """Go on with many clips: those that are finished are left out."""
     out: Annotated[str | None, optional("DIR", "runs/track/SOURCE")] = None
     """Folder for results; of several clips each has a folder in it."""
 
@@ -64,88 +73,157 @@ class Track(Command):
             raise UserError(f"--lag must be at least 0, not {self.lag}")
         if not 0 < self.rate < float("inf"):
             raise UserError(f"--rate must be a positive number, not {self.rate}")
+        if self.resume and self.common.overwrite:
+            raise UsageError("--resume keeps what --overwrite replaces; give one of them")
+        if self.ray is not None:
+            check_ray(self.ray)
 
     def run(self) -> None:
         """Track every clip; one that fails does not stop the others."""
         self.common.say(f"tracking {', '.join(map(without_secrets, self.sources))} with {self.model}")
-        from sqair.commands.track_clip import Job, track_clip
-        from sqair.training.pace import catch_signals
+        from sqair.commands.track_many import check_same, find_items
         from sqair.training.runs import choose_folder
 
-        out = Path(self.out) if self.out is not None else None
-        folder = choose_folder(self.NAME, folder_name(self.sources[0]), out, overwrite=self.common.overwrite)
-        clips, failures = self._open()
-        choose_device(self.common)
-        model, card = load(self.model)
-        results: dict[str, dict[str, Any]] = {}
+        out, replace = Path(self.out) if self.out is not None else None, self.common.overwrite
+        folder = choose_folder(self.NAME, folder_name(self.sources[0]), out, resume=self.resume, overwrite=replace)
+        items = find_items(self, folder)
+        if all(item.error for item in items):
+            raise next(item.error for item in items if item.error)
+        if self.resume:
+            check_same(self, folder, items)
+        if self.ray is None:
+            choose_device(self.common)
+        elif any(item.clip and item.clip.live for item in items):
+            raise UsageError("a camera or a stream has one reader; leave --ray out")
+        job = load_job(self, self.model)
+        if len(items) == 1:
+            self._one(job, items[0])
+        else:
+            self._many(job, folder, items)
+
+    def _one(self, job: "Job", item: "Item") -> None:
+        """Track the one clip there is."""
+        from sqair.commands.track_clip import describe
+        from sqair.commands.track_many import finished
+        from sqair.training.pace import catch_signals
+
         with catch_signals() as caught:
-            job = Job(self, model, card, stop=lambda: bool(caught))
-            for (clip, gt), place in zip(self._with_truth(clips), places(folder, clips), strict=True):
-                if caught:
-                    break
-                try:
-                    results[place.name] = track_clip(job, clip, place, gt)
-                except (UserError, OSError) as error:
-                    if len(self.sources) == 1 and len(clips) == 1:
-                        raise
-                    failures[clip.name] = reason(error)
-        self._conclude(folder, results, failures)
-        if caught:
-            print(f"sqair {self.NAME}: stopped; what was tracked is saved", file=sys.stderr)
-            raise SystemExit(128 + caught[0])
+            job.stop = lambda: bool(caught)
+            summary = (finished(item) if self.resume else None) or Work(self, job)(item)
+        print(describe(summary))
+        finish(item.place)
+        stopped(caught)
 
-    def _open(self) -> "tuple[list[Clip], dict[str, str]]":
-        """The clips of all sources, and why the others are none."""
-        from sqair.data.video import open_clips
+    def _many(self, job: "Job", folder: Path, items: "list[Item]") -> None:
+        """Track all clips, those that are finished left out, and keep the table of them."""
+        from sqair.commands.track_many import Batch, tidy
+        from sqair.training.lock import locked
+        from sqair.training.pace import catch_signals
 
-        clips: list[Clip] = []
-        failures: dict[str, str] = {}
-        for source in self.sources:
+        batch = Batch(self, folder, items)
+        with locked(folder), catch_signals() as caught:
+            job.stop = lambda: bool(caught)
+            batch.write()
             try:
-                clips += open_clips(source, rate=self.rate)
-            except UserError as error:
-                if len(self.sources) == 1:
-                    raise
-                failures[without_secrets(source)] = reason(error)
-        if not clips:
-            raise UserError(next(iter(failures.values())))
-        return clips, failures
+                self._track(job, batch, items)
+            finally:
+                tidy(folder)
+                batch.write()
+        self._conclude(batch)
+        stopped(caught)
+        if batch.failures:
+            raise UserError(f"{len(batch.failures)} of {len(items)} clips failed: {', '.join(batch.failures)}")
 
-    def _with_truth(self, clips: "list[Clip]") -> "Iterator[tuple[Clip, str | None]]":
-        """Each clip with its file of the truth."""
-        if self.gt and len(self.gt) != len(clips):
-            raise UsageError(f"{len(clips)} clips need as many files with --gt, not {len(self.gt)}")
-        return zip(clips, self.gt or [None] * len(clips), strict=True)
+    def _track(self, job: "Job", batch: "Batch", items: "list[Item]") -> None:
+        """Track what is to be tracked, here or on a cluster."""
+        from sqair.cluster import Outcome, run_items
+        from sqair.commands.tally import Tally
+        from sqair.commands.track_clip import warn
+        from sqair.commands.track_many import environment, finished, say_found
 
-    def _conclude(self, folder: Path, results: dict[str, dict[str, Any]], failures: dict[str, str]) -> None:
-        """Print what was found, and fail in the end if a clip did."""
-        from sqair.commands.track_clip import describe, table
+        left = []
+        for item in items:
+            if item.error is not None:
+                batch.fail(item, reason(item.error))
+            elif self.resume and (summary := finished(item)):
+                batch.add(item, summary)
+            else:
+                left.append(item)
+        if self.resume:
+            self.common.say(f"{len(batch.summaries)} of {len(items)} clips are finished")
 
-        if len(results) == 1 and not failures:
-            print(describe(next(iter(results.values()))))
-        elif results:
-            print(table(results))
-        for name, why in failures.items():
+        def on_done(item: "Item", outcome: Outcome) -> None:
+            if outcome.error is not None:
+                batch.fail(item, reason(outcome.error), outcome.tries)
+                tally.add(f"{item.name} failed: {reason(outcome.error)}")
+            else:
+                batch.add(item, outcome.value, outcome.tries)
+                tally.add(f"{item.name}: {say_found(outcome.value)}")
+                if self.ray is not None:  # a worker's own words are not heard here
+                    warn(item.name, outcome.value["remarks"])
+
+        work = Work(self, job) if self.ray is None else Work(self)
+        sent = left if self.ray is None else [item.sent() for item in left]
+        how: Any = {"device": self.common.device, "environment": environment(batch.folder)}
+        with Tally(len(left), quiet=self.common.quiet or self.ray is None) as tally:  # here a clip tells of itself
+            run_items(sent, work, address=self.ray, on_done=on_done, stop=job.stop, **how)
+
+    def _conclude(self, batch: "Batch") -> None:
+        """Print what was found and what failed."""
+        from sqair.commands.track_clip import table
+
+        print(table(batch.summaries, batch.failures))
+        for name, why in batch.failures.items():
             print(f"sqair {self.NAME}: {name} failed: {why}", file=sys.stderr)
-        if results:
-            finish(folder)
-        if failures:
-            raise UserError(f"{len(failures)} of {len(failures) + len(results)} clips failed: {', '.join(failures)}")
+        finish(batch.folder)
 
 
-def load(name: str) -> "tuple[Any, dict[str, Any]]":
+class Work:
+    """Tracks a clip with what this process has loaded or, when it was sent to a worker, with what that one loads."""
+
+    def __init__(self, command: Track, job: "Job | None" = None) -> None:
+        path = Path(command.model).expanduser()
+        self.model = str(path.absolute()) if path.exists() else command.model  # workers may be in another folder
+        self.command, self.job = command, job
+
+    def __call__(self, item: "Item") -> dict[str, Any]:
+        """Track one clip into its folder; returns its summary."""
+        from sqair.commands.track_clip import track_clip
+
+        job = self.job or job_of_worker(self.command, self.model)
+        return track_clip(job, item.opened(self.command.rate), item.place, item.gt)
+
+
+@functools.lru_cache(maxsize=1)
+def job_of_worker(command: Track, model: str) -> "Job":
+    """What a worker loads when its first clip comes; it says nothing."""
+    command = dataclasses.replace(command, common=dataclasses.replace(command.common, quiet=True))
+    choose_device(command.common)
+    return load_job(command, model)
+
+
+def load_job(command: Track, model: str) -> "Job":
     """A model that knows objects, and its card."""
     from sqair.commands.scenes import load_objects
+    from sqair.commands.track_clip import Job
     from sqair.training.checkpoint import read_card
 
-    return load_objects(name), read_card(name)
+    return Job(command, load_objects(model), read_card(model), stop=lambda: False)
+
+
+def stopped(caught: Sequence[int]) -> None:
+    """Leave, if a signal came."""
+    if caught:
+        print(f"sqair {Track.NAME}: stopped; what was tracked is saved", file=sys.stderr)
+        raise SystemExit(128 + caught[0])
 
 
 def reason(error: Exception) -> str:
     """What went wrong, on one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    return text if isinstance(error, UserError | Died) else f"internal error: {type(error).__name__}: {text}"
 
 
 def folder_name(source: str) -> str:
@@ -154,16 +232,3 @@ def folder_name(source: str) -> str:
     stem = last.rpartition(".")[0] or last
     name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem).strip(".-")
     return name[:50] or "clip"  # up to 200 bytes; with what is added, systems take 255
-
-
-def places(folder: Path, clips: "list[Clip]") -> list[Path]:
-    """Where the results of each clip go: the folder itself for one, else folders in it, whose names differ."""
-    if len(clips) == 1:
-        return [folder]
-    taken: dict[str, int] = {}
-    found = []
-    for clip in clips:
-        name = folder_name(clip.name)
-        taken[name] = taken.get(name, 0) + 1
-        found.append(folder / (name if taken[name] == 1 else f"{name}-{taken[name]}"))
-    return found

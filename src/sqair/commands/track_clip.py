@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 TRACKS = ("tracks.txt", "tracks.csv", "tracks.json")
 OVERLAY, LATENTS, SUMMARY, COCO, YOLO = "overlay.mp4", "latents.npz", "summary.json", "coco.json", "yolo"
-RESULTS = (*TRACKS, OVERLAY, LATENTS, SUMMARY, COCO, YOLO, PAGE, PARTS)
-"""All that tracking may write."""
+RESULTS = (*TRACKS, OVERLAY, LATENTS, COCO, YOLO, PAGE, PARTS, SUMMARY)
+"""All that tracking may write; the last tells that the others are there."""
 COMPILING = "compiling, about 20 s on two cores"
 METRICS = ("hota", "mota", "idf1", "id_switches", "counting")
 
@@ -63,6 +63,8 @@ def track_clip(job: Job, clip: Clip, folder: Path, gt: str | None) -> dict[str, 
     say_clip(job, clip, watch)
     with published(folder, RESULTS) as part, page_of(job, clip, watch, overlay, part) as page:
         summary = follow(job, clip, watch, overlay, page, part)
+        if job.stop() and not clip.live:
+            summary["stopped"] = True
         summary["remarks"] = [*clip.notes, *remarks(job.card, summary["impression"])]
         if truth is not None:
             found = Tracks.read(part / "tracks.json")
@@ -70,7 +72,7 @@ def track_clip(job: Job, clip: Clip, folder: Path, gt: str | None) -> dict[str, 
         page.close({name: value for name, value in summary.items() if name != "impression"})
         export(part, command.export)
         write_json(part / SUMMARY, summary)
-    warn(clip, summary["remarks"])
+    warn(clip.name, summary["remarks"])
     return summary
 
 
@@ -86,10 +88,10 @@ def say_clip(job: Job, clip: Clip, watch: Watch) -> None:
         job.compiled = True
 
 
-def warn(clip: Clip, said: Sequence[str]) -> None:
+def warn(name: str, said: Sequence[str]) -> None:
     """Tell people of what could mislead them, a line each; --quiet does not hide it."""
     for remark in said:
-        print(f"warning: {clip.name}: {remark}", file=sys.stderr)
+        print(f"warning: {name}: {remark}", file=sys.stderr)
 
 
 def page_of(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) -> PageWriter:
@@ -224,8 +226,8 @@ def describe(summary: dict[str, Any]) -> str:
     return "\n".join([*lines, "open index.html to look at it"])
 
 
-def table(results: dict[str, dict[str, Any]]) -> str:
-    """A line for each clip."""
+def table(results: dict[str, dict[str, Any]], failures: dict[str, str]) -> str:
+    """A line for each clip; those that failed come last and say why."""
     names = ("frames", "identities", "objects_per_frame")
     names += METRICS if any("metrics" in result for result in results.values()) else ()
     rows = [("clip", *names)]
@@ -233,7 +235,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         values = result | (result.get("metrics") or {})
         rows.append((name, *(number(values.get(column)) for column in names)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join([*lines, *(f"{name}  failed: {why}" for name, why in failures.items())])
 
 
 def number(value: Any) -> str:

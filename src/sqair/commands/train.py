@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import tyro
 
-from sqair.commands.common import Command, Flag, choose_device, finish, optional, parse_as, replaced
+from sqair.commands.common import Command, Flag, choose_device, command_line, finish, optional, parse_as, replaced
 from sqair.config import (
     AUTHORS_SWITCHES,
     PAPER_RECIPE,
@@ -237,7 +236,7 @@ class Train(Command):
                     resume=self.resume,
                     overwrite=self.common.overwrite,
                     quiet=self.common.quiet,
-                    command=shlex.join(["sqair", *sys.argv[1:]]),
+                    command=command_line(sys.argv[1:]),
                     callbacks=callbacks,
                     started=started,
                     mesh=self._mesh(chosen),

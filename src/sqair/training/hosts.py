@@ -4,7 +4,10 @@ Who is who is told by flags, or by Slurm or Kubernetes, whose variables jax read
 the run, and have the same devices.
 """
 
+import ctypes
 import importlib.util
+import os
+import signal
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,6 +18,9 @@ from sqair.config import UsageError, UserError
 
 HEARTBEAT = 30
 """Seconds of silence after which a process counts as dead."""
+ABORTED = (
+    b"sqair train: jax gave up, most likely because process 0 of the job is gone; start all of them with --resume\n"
+)
 
 
 class Job(NamedTuple):
@@ -55,6 +61,28 @@ def join(job: Job) -> None:
     except (RuntimeError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise UserError(f"cannot join the job of {job.coordinator or 'the cluster'}: {first}") from error
+    end_clearly()
+
+
+HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+
+@HANDLER
+def _last_words(_: int) -> None:
+    """Say what an abort most likely means, and end as after any other error."""
+    os.write(2, ABORTED)
+    os._exit(1)
+
+
+def end_clearly() -> None:
+    """Have this process end with a line and exit code 1 when jax aborts it, as it does when the coordinator is gone.
+
+    jax aborts in a thread of its own, which a handler set with Python's `signal` would not outlive: that runs later, in
+    the main thread. This one is called at once, in the thread that aborts.
+    """
+    library = ctypes.CDLL(None)
+    library.signal.argtypes, library.signal.restype = [ctypes.c_int, HANDLER], ctypes.c_void_p
+    library.signal(signal.SIGABRT, _last_words)
 
 
 def is_writer() -> bool:

@@ -1,0 +1,190 @@
+"""Many items, one after another in this process or spread over the workers of a Ray cluster.
+
+It knows nothing of what an item is. An item whose worker dies is tried again, a few times; one that fails does not stop
+the others. Ray is an extra, imported only when it is asked for. Standard library otherwise.
+"""
+
+import contextlib
+import importlib.util
+import io
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from sqair.config import UsageError, UserError
+
+T = TypeVar("T")
+
+LOCAL = "local"
+"""The address of a cluster of this machine's own cores, which lasts as long as it is needed."""
+RETRIES = 3
+"""How often an item is tried again after its worker died."""
+STORE = 128 * 2**20
+"""Bytes that a local cluster sets aside for what workers hand over; our results are small."""
+PATIENCE = 10.0
+"""Seconds in which a cluster must answer."""
+SECONDS = 0.5
+"""How long to wait before asking again whether to stop."""
+
+
+class Outcome(NamedTuple):
+    """What became of an item."""
+
+    value: Any = None
+    error: Exception | None = None
+    """Why there is no value."""
+    tries: int = 1
+
+
+class Died(Exception):
+    """The workers of an item died, each time it was tried."""
+
+
+def check_ray(address: str) -> None:
+    """Refuse to begin what needs Ray where it is not installed, or where no cluster can be."""
+    if importlib.util.find_spec("ray") is None:
+        raise UserError("--ray needs a package that is not installed; run `pip install 'sqair[cluster]'`")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address in (LOCAL, "auto"):
+        return
+    if not (host and port.isdecimal()):
+        raise UsageError(f"--ray must be {LOCAL}, auto or HOST:PORT, not {address}")
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE).close()  # Ray itself would wait for minutes
+    except (OSError, OverflowError) as error:
+        raise UserError(f"no Ray cluster answers at {address}; start one, or use --ray {LOCAL}") from error
+
+
+def run_items(
+    items: Sequence[T],
+    work: Callable[[T], Any],
+    *,
+    address: str | None,
+    on_done: Callable[[T, Outcome], None],
+    stop: Callable[[], bool] = lambda: False,
+    retries: int = RETRIES,
+    device: str = "auto",
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Do `work` with every item and tell of each as it ends, until `stop` says so.
+
+    Without an address this process does all of it. With one, `work` and the items are sent to workers, which have
+    `environment` added to theirs; each has its part of the CPUs, and a GPU unless `device` is "cpu" or there is none.
+    """
+    if address is not None:
+        with connected(address) as ray:
+            return _spread(ray, items, work, on_done, stop, retries, _options(ray, len(items), device, environment))
+    for item in items:
+        if stop():
+            return
+        on_done(item, attempt(work, item))
+
+
+def attempt(work: Callable[[T], Any], item: T) -> Outcome:
+    """Do `work` once."""
+    try:
+        return Outcome(work(item))
+    except Exception as error:
+        return Outcome(error=error)
+
+
+# --- Ray
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """The module `ray`, connected to a cluster; a local one is started, is closed to others, and ends with the block.
+
+    Ray would print on stdout, which is for results, tell its makers how it is used, and answer SIGTERM itself.
+    """
+    check_ray(address)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if address == LOCAL:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with contextlib.redirect_stdout(io.StringIO()):
+        import ray
+
+        try:
+            with _own_signals():
+                _start(ray, address)
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _start(ray: Any, address: str) -> None:
+    """Begin a local cluster, or join another."""
+    own = {"include_dashboard": False, "object_store_memory": STORE} if address == LOCAL else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise UserError(f"cannot use the Ray cluster at {address}: {first}") from error
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Undo what the block does to the answer to SIGTERM."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _options(ray: Any, count: int, device: str, environment: Mapping[str, str] | None) -> dict[str, Any]:
+    """What a worker gets: an equal part of the CPUs, no more than a machine has, and a GPU if there is one for it."""
+    nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    cpus = max(1, int(min(sum(nodes) // count, min((each for each in nodes if each), default=1))))
+    gpus = 1 if device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1 else 0
+    if device == "gpu" and not gpus:
+        raise UserError("the Ray cluster has no GPU; use --device cpu")
+    told = {"NPROC": str(cpus), **(environment or {})}  # jax starts so many threads
+    return {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0, "runtime_env": {"env_vars": told}}
+
+
+def _spread(
+    ray: Any,
+    items: Sequence[T],
+    work: Callable[[T], Any],
+    on_done: Callable[[T, Outcome], None],
+    stop: Callable[[], bool],
+    retries: int,
+    options: Mapping[str, Any],
+) -> None:
+    """Keep all workers busy until every item is done, tried too often, or all is stopped."""
+
+    def sqair(item: T) -> Outcome:
+        return attempt(work, item)
+
+    remote = ray.remote(sqair).options(**options)
+    ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)) // options["num_cpus"])
+    waiting, running = deque((item, 1) for item in items), {}
+    while (waiting or running) and not stop():
+        while waiting and len(running) < ahead:
+            item, tries = waiting.popleft()
+            running[remote.remote(item)] = item, tries
+        for reference in ray.wait(list(running), timeout=SECONDS)[0]:
+            item, tries = running.pop(reference)
+            outcome = _fetched(ray, reference)
+            if isinstance(outcome.error, Died) and tries <= retries:
+                waiting.appendleft((item, tries + 1))
+            else:
+                on_done(item, outcome._replace(tries=tries))
+
+
+def _fetched(ray: Any, reference: Any) -> Outcome:
+    """What a worker has sent, or that it died."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:  # an outcome that cannot be sent
+        return Outcome(error=error)
+    except ray.exceptions.RayError as error:
+        return Outcome(error=Died(str(error).partition("\n")[0]))

@@ -1,0 +1,211 @@
+"""The clips of ``sqair track``: which there are, which are finished, what became of each, and the table of all.
+
+Every clip has a folder, which has a summary.json from the moment that all its other files are there: that is what tells
+a finished clip, so that none is tracked twice. results.json tells from the start what is to be done, and in the end,
+as results.csv does, what came of it.
+"""
+
+import csv
+import glob
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqair.commands.track import folder_name
+from sqair.commands.track_clip import METRICS, SUMMARY
+from sqair.config import UsageError, UserError
+from sqair.data.video import IMAGES, VIDEOS, Clip, natural, open_clips
+from sqair.files import ADDRESS, without_secrets
+from sqair.training.files import write_json, write_text
+
+if TYPE_CHECKING:
+    from sqair.commands.track import Track
+
+RESULTS, TABLE, PROGRAMS = "results.json", "results.csv", ".programs"
+NUMBERS = ("frames", "identities", "objects_per_frame", "most_objects", "seconds")
+DECIDES = ("model", "particles", "lag", "invert", "rate", "seed")
+"""Flags that a resumed command must repeat."""
+
+
+class Item(NamedTuple):
+    """A clip that is to be tracked."""
+
+    source: str
+    """What opens it; an address may have a password in it."""
+    number: int
+    """Which of the source's clips it is."""
+    name: str
+    """For people."""
+    place: Path
+    """The folder of its results."""
+    gt: str | None
+    clip: Clip | None
+    error: Exception | None = None
+    """Why it could not be opened."""
+
+    def sent(self) -> "Item":
+        """What another process needs to open it, wherever that process works."""
+        source = self.source if ADDRESS.match(self.source) else str(Path(self.source).expanduser().absolute())
+        gt = None if self.gt is None else str(Path(self.gt).absolute())
+        return self._replace(source=source, place=self.place.absolute(), gt=gt, clip=None)
+
+    def opened(self, rate: float) -> Clip:
+        """The clip."""
+        return self.clip or open_clips(self.source, rate=rate)[self.number]
+
+
+# --- which there are
+
+
+def find_items(command: "Track", folder: Path) -> list[Item]:
+    """The clips of all sources, with those that cannot be opened."""
+    found = [each for source in command.sources for part in split(source) for each in opened(part, command.rate)]
+    if command.gt and len(command.gt) != len(found):
+        raise UsageError(f"{len(found)} clips need as many files with --gt, not {len(command.gt)}")
+    truth = command.gt or [None] * len(found)
+    places = places_of(folder, [item.name for item in found])
+    return [item._replace(place=place, gt=gt) for item, place, gt in zip(found, places, truth, strict=True)]
+
+
+def split(source: str) -> list[str]:
+    """A folder or a glob of videos as its files, so that each may fail alone; anything else as it is."""
+    path = Path(source).expanduser()
+    try:
+        is_name = path.exists() or ADDRESS.match(source)
+        inside = path.iterdir() if path.is_dir() else [] if is_name else map(Path, glob.glob(str(path)))
+        files = [each for each in sorted(inside, key=natural) if not each.name.startswith(".")]
+    except OSError:  # opening it says why
+        return [source]
+    if any(each.suffix.lower() in IMAGES for each in files):
+        return [source]
+    return [str(each) for each in files if each.suffix.lower() in (*VIDEOS, ".npy", ".npz")] or [source]
+
+
+def opened(source: str, rate: float) -> Iterator[Item]:
+    """The clips of a source that is no folder of videos, or the one that cannot be opened."""
+    try:
+        for number, clip in enumerate(open_clips(source, rate=rate)):
+            yield Item(source, number, clip.name, Path(), None, clip)
+    except UserError as error:
+        yield Item(source, 0, without_secrets(source), Path(), None, None, error)
+
+
+def places_of(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Where the results of each clip go: the folder itself for one, else folders in it, whose names differ."""
+    if len(names) == 1:
+        return [folder]
+    taken: set[str] = {PROGRAMS, RESULTS, TABLE}
+    found = []
+    for name in map(folder_name, names):
+        number, free = 1, name
+        while free in taken:
+            number += 1
+            free = f"{name}-{number}"
+        taken.add(free)
+        found.append(folder / free)
+    return found
+
+
+# --- which are finished
+
+
+def finished(item: Item) -> dict[str, Any] | None:
+    """The summary of a clip that an earlier command tracked to its end."""
+    try:
+        summary = json.loads((item.place / SUMMARY).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    whole = isinstance(summary, dict) and summary.get("source") == item.name and not summary.get("stopped")
+    return summary if whole else None
+
+
+def check_same(command: "Track", folder: Path, items: Sequence[Item]) -> None:
+    """Refuse to go on with what was begun with other settings, or where a folder belongs to another source."""
+    try:
+        begun = json.loads((folder / RESULTS).read_bytes())
+        before = {row["clip"]: row["source"] for row in begun["clips"]}
+        settings = dict(begun["settings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    now = decisive(command)
+    if changed := [name for name in DECIDES if settings.get(name) != now[name]]:
+        raise UsageError(
+            f"{folder} was begun with another --{', --'.join(changed)}; repeat it, or choose another --out"
+        )
+    for item in items:
+        if before.get(item.place.name, source_of(item)) != source_of(item):
+            raise UsageError(
+                f"{item.place} is for {before[item.place.name]}, not {source_of(item)}; choose another --out"
+            )
+
+
+def decisive(command: "Track") -> dict[str, Any]:
+    """The flags that decide what is found."""
+    return {name: getattr(command, name) for name in DECIDES}
+
+
+def source_of(item: Item) -> str:
+    """Where a clip comes from, for people and for the table."""
+    return without_secrets(item.source)
+
+
+# --- what became of each
+
+
+class Batch:
+    """The clips of a command with a row for each; `write` keeps the table in the folder."""
+
+    def __init__(self, command: "Track", folder: Path, items: Sequence[Item]) -> None:
+        self.command, self.folder = command, folder
+        self.summaries: dict[str, dict[str, Any]] = {}
+        self.failures: dict[str, str] = {}
+        self.rows: dict[str, dict[str, Any]] = {
+            item.place.name: {"clip": item.place.name, "source": source_of(item)} for item in items
+        }
+
+    def add(self, item: Item, summary: dict[str, Any], tries: int = 1) -> None:
+        """A clip was tracked, now or earlier."""
+        self.summaries[item.place.name] = summary
+        numbers = {name: summary.get(name) for name in NUMBERS}
+        metrics = {name: (summary.get("metrics") or {}).get(name) for name in METRICS} if item.gt else {}
+        self.rows[item.place.name] |= {"state": "tracked", "tries": tries, **numbers, **metrics}
+
+    def fail(self, item: Item, why: str, tries: int = 1) -> None:
+        """A clip was not."""
+        self.failures[item.place.name if item.name in self.failures else item.name] = why
+        self.rows[item.place.name] |= {"state": "failed", "tries": tries, "error": why}
+
+    def write(self) -> None:
+        """Write the table of all clips, those included that nothing is known of yet."""
+        rows = [{"state": "open"} | row for row in self.rows.values()]
+        write_json(self.folder / RESULTS, {"settings": decisive(self.command), "clips": rows})
+        names = list(dict.fromkeys(name for name in ("clip", "source", "state", *(k for row in rows for k in row))))
+        text = io.StringIO()
+        table = csv.DictWriter(text, names, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        write_text(self.folder / TABLE, text.getvalue())
+
+
+def say_found(summary: dict[str, Any]) -> str:
+    """What was found in a clip, in a few words."""
+    return f"{summary['frames']} frames, {summary['identities']} identities"
+
+
+# --- workers
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What workers need to know: where all of them keep compiled programs."""
+    name = "JAX_COMPILATION_CACHE_DIR"
+    return {name: os.environ.get(name, str((folder / PROGRAMS).absolute()))}
+
+
+def tidy(folder: Path) -> None:
+    """Delete what workers that were killed left behind, and the compiled programs."""
+    for path in (*folder.glob(".*.part"), folder / PROGRAMS):
+        shutil.rmtree(path, ignore_errors=True)
