@@ -65,7 +65,7 @@ soak: $(READY)  ## kills, corruption, many processes, Ray (SQAIR_KILLS=20 SQAIR_
 # It has a place of its own, so that what it needs does not change what is locked.
 audit:  ## known weaknesses of the locked dependencies; asks a public database
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip --disable-pip-version-check install --quiet "pip-audit>=2.9"; }
-	@.venv-audit/bin/python -c 'import json, urllib.request as u; json.load(u.urlopen("https://pypi.org/pypi/pip/json", timeout=20))["vulnerabilities"]' 2>/dev/null \
+	@.venv-audit/bin/python -c 'import json, urllib.request as u; json.load(u.urlopen("https://pypi.org/pypi/pip/24.0/json", timeout=20))["vulnerabilities"]' 2>/dev/null \
 		|| { echo "make audit: the list of weaknesses at pypi.org cannot be reached from here; nothing was checked"; exit 1; }
 	@for each in constraints.txt constraints-extras.txt constraints-cluster.txt; do \
 		.venv-audit/bin/pip-audit --strict --disable-pip --requirement $$each || exit 1; done

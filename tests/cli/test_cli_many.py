@@ -1,0 +1,174 @@
+"""Many clips or ablations in one command: folders with bad files, going on after a stop, what Ray needs."""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sqair import cluster
+from sqair.cluster import Outcome, run_items
+from sqair.commands import track_clip
+from sqair.commands.publish import published
+from sqair.commands.track_many import places_of
+from sqair.evaluation import ablations
+
+
+@pytest.fixture
+def videos(here: Path) -> Path:
+    """A folder of three clips and a bad one."""
+    (here / "videos").mkdir()
+    for number in range(3):
+        np.save(here / "videos" / f"clip-{number}.npy", np.full((2, 16, 16), 40 * number, np.uint8))
+    (here / "videos" / "bad.mp4").write_text("no video")
+    return here / "videos"
+
+
+def stamps(out: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob("*/summary.json")}
+
+
+def test_a_stopped_command_goes_on(sqair, models: Path, videos: Path, here: Path, monkeypatch) -> None:
+    """SIGTERM while the second clip is tracked: it is saved, and tracked anew; the first is not, nor is it lost."""
+    words = ("track", "videos", "--model", models / "tiny", "--out", "out")
+    real = track_clip.follow
+
+    def follow(job: Any, clip: Any, *rest: Any) -> dict[str, Any]:
+        if clip.name == "clip-1.npy":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(job, clip, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(track_clip, "follow", follow)
+        stopped = sqair(*words)
+    assert stopped.code == 143, stopped.err
+    rows = {row["clip"]: row["state"] for row in json.loads((here / "out/results.json").read_text())["clips"]}
+    assert rows == {"bad": "failed", "clip-0": "tracked", "clip-1": "tracked", "clip-2": "open"}
+    before = stamps(here / "out")
+    assert "not empty" in sqair(*words).err
+    assert "begun with another --particles, --seed" in sqair(*words, "--resume", "--particles", "3", "--seed", "1").err
+    done = sqair(*words, "--resume")
+    assert done.code == 1
+    assert done.err.splitlines()[-1] == "sqair track: 1 of 4 clips failed: videos/bad.mp4"
+    assert "1 of 4 clips are finished" in done.err
+    after = stamps(here / "out")
+    assert {name for name in after if after[name] != before.get(name)} == {"clip-1", "clip-2"}
+    assert done.out.splitlines()[-1] == "Results saved to out"
+
+
+def test_a_folder_for_another_source_is_not_reused(refused, sqair, models: Path, videos: Path, here: Path) -> None:
+    (here / "more").mkdir()
+    np.save(here / "more" / "clip-0.npy", np.zeros((2, 16, 16), np.uint8))
+    words = ("--model", models / "tiny", "--out", "out")
+    assert sqair("track", "videos/clip-0.npy", "videos/clip-1.npy", *words).code == 0
+    line = refused(2, "track", "more/clip-0.npy", "videos/clip-1.npy", *words, "--resume")
+    assert "out/clip-0 is for videos/clip-0.npy, not more/clip-0.npy" in line
+
+
+def test_ray_is_asked_for_and_checked(refused, models: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("track", "videos", "--model", models / "tiny", "--ray")
+    for command in (words, ("ablate", "default", "--ray")):
+        with monkeypatch.context() as patch:
+            patch.setattr(importlib.util, "find_spec", lambda name: None)
+            assert "pip install 'sqair[cluster]'" in refused(1, *command, "local")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert "must be local, auto or HOST:PORT" in refused(2, *words, "locl")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        assert "no Ray cluster answers at" in refused(1, *words, f"127.0.0.1:{closed.getsockname()[1]}")
+    assert "give one of them" in refused(2, *words[:-1], "--resume", "--overwrite")
+
+
+def test_items_one_after_another() -> None:
+    """A failure stops nothing; `stop` is asked before each."""
+    outcomes: dict[int, Outcome] = {}
+    run_items(range(-2, 9), lambda n: 10 // n, address=None, on_done=outcomes.__setitem__, stop=lambda: 3 in outcomes)
+    assert list(outcomes) == [-2, -1, 0, 1, 2, 3]
+    assert isinstance(outcomes.pop(0).error, ZeroDivisionError)
+    assert [outcome.value for outcome in outcomes.values()] == [-5, -10, 10, 5, 3]
+
+
+class FakeRay:
+    """A cluster by its resources."""
+
+    def __init__(self, *nodes: dict[str, float]) -> None:
+        self.resources = nodes
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": each} for each in self.resources]
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {name: sum(each.get(name, 0) for each in self.resources) for name in ("CPU", "GPU")}
+
+
+@pytest.mark.parametrize(
+    ("ray", "count", "device", "cpus", "gpus"),
+    [
+        (FakeRay({"CPU": 2}), 500, "auto", 1, 0),
+        (FakeRay({"CPU": 8}), 2, "auto", 4, 0),
+        (FakeRay({"CPU": 8}, {"CPU": 8}), 1, "cpu", 8, 0),
+        (FakeRay({"CPU": 8, "GPU": 2}, {}), 16, "auto", 1, 1),
+        (FakeRay({"CPU": 8, "GPU": 2}), 16, "cpu", 1, 0),
+    ],
+)
+def test_parts_of_workers(ray: FakeRay, count: int, device: str, cpus: int, gpus: int) -> None:
+    options = cluster._options(ray, count, device, {"A": "b"})
+    assert (options["num_cpus"], options["num_gpus"]) == (cpus, gpus)
+    assert options["runtime_env"] == {"env_vars": {"NPROC": str(cpus), "A": "b"}}
+
+
+def test_names_of_folders_differ(here: Path) -> None:
+    names = ["a.mp4", "a.avi", "a-2.mp4", "results.json.npy", "b/a.mov"]
+    found = [path.name for path in places_of(here, names)]
+    assert found == ["a", "a-2", "a-2-2", "results.json-2", "a-3"]
+
+
+def test_the_last_name_tells_that_all_files_are_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old results vanish beginning with it; new ones end with it."""
+    seen: list[list[str]] = []
+    for method in ("unlink", "rename"):
+        real = getattr(Path, method)
+
+        def spy(self: Path, *rest: Any, real: Any = real, **named: Any) -> Any:
+            seen.append(sorted(path.name for path in (here / "out").iterdir()))
+            return real(self, *rest, **named)
+
+        monkeypatch.setattr(Path, method, spy)
+    for _ in range(2):
+        with published(here / "out", ["b", "c", "a"]) as part:
+            for name in "abc":
+                (part / name).touch()
+        seen.append(sorted(path.name for path in (here / "out").iterdir()))
+    assert all(names == ["a", "b", "c"] for names in seen if "a" in names)
+    assert seen.count(["a", "b", "c"]) >= 3
+
+
+def test_several_ablations(sqair, refused, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One fails, the other is saved; going on runs the one that is missing, with the same settings only."""
+    run: list[str] = []
+    row = dict.fromkeys(("seed", *ablations.COLUMNS), 0.5)
+
+    def ablate(chosen: Any, *, sequences: int, particles: int, say: Any) -> dict[str, Any]:
+        run.append(chosen.train.estimator)
+        if chosen.train.estimator == "nvil" and len(run) < 3:
+            raise ValueError("no luck")
+        return {"minutes": 0.1, "sequences": sequences, "particles": particles, "rows": [row]}
+
+    monkeypatch.setattr(ablations, "ablate", ablate)
+    words = ("ablate", "nvil", "reinforce", "--digits", "strokes", "--out", "out")
+    first = sqair(*words)
+    assert first.code == 1
+    assert first.err.splitlines()[-1] == "sqair ablate: 1 of 2 ablations failed: nvil"
+    assert "nvil failed: internal error: ValueError: no luck" in first.err
+    assert json.loads((here / "out/results.json").read_text())["finished"] == ["reinforce"]
+    assert "other settings" in refused(2, *words, "--resume", "--steps", "7")
+    again = sqair(*words, "--resume", "--json")
+    assert again.code == 0, again.err
+    assert [each["name"] for each in json.loads(again.out)["ablations"]] == ["nvil", "reinforce"]
+    assert run == ["nvil", "reinforce", "nvil"]
+    assert "name each ablation once" in refused(2, "ablate", "nvil", "nvil")
