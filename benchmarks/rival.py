@@ -37,6 +37,8 @@ from sqair.tracks import Tracks, Truth, read_truth
 METHODS = ("mog2", "knn")
 CHOSEN_BY = ("mota", "idf1", "hota")
 SHOWN = (*CHOSEN_BY, "id_switches", "ghosts_per_1000_frames", "counting", "counting_in_sight")
+LARGE = 400
+"""Frames of so many rows are halved while settings are tried; in the end those settings are tried on whole frames."""
 LATTICE: dict[str, tuple[Any, ...]] = {
     "threshold": (0.5, 0.75, 1.0, 1.5, 2.5),
     "history": (200, 500, 1000, 2000),
@@ -78,6 +80,8 @@ class Rival:
     """Frames for which SORT keeps who is not seen."""
     confirm: int = 2
     """Frames in a row after which SORT believes in an object."""
+    shrink: int = 1
+    """Frames are made so many times smaller first; radii are in pixels of those."""
     overlap: float = 0.2
     """IoU from which on SORT takes a blob for the predicted one."""
 
@@ -105,6 +109,10 @@ class Case(NamedTuple):
     test: tuple[int, int]
 
 
+Look = tuple[Subtraction, float, int]
+"""What decides about masks: the subtraction, the blur before it, and how much smaller frames are made."""
+
+
 # --- the rival
 
 
@@ -118,25 +126,27 @@ class Blobs:
 
     def __call__(self, rival: Rival) -> list[np.ndarray]:
         """Of each frame the boxes (n, 4) as left, top, right, bottom, padded."""
-        area = self.clip.size[0] * self.clip.size[1]
-        pieces = self.pieces(rival.subtraction, rival.blur, rival.opening, rival.closing, rival.upright)
-        return [padded(boxes[sizes >= rival.least * area], rival.pad) for boxes, sizes in pieces]
+        area = self.clip.size[0] * self.clip.size[1] / rival.shrink**2
+        look = (rival.subtraction, rival.blur, rival.shrink)
+        pieces = self.pieces(look, rival.opening, rival.closing, rival.upright)
+        return [padded(rival.shrink * boxes[sizes >= rival.least * area], rival.pad) for boxes, sizes in pieces]
 
-    def _masks(self, subtraction: Subtraction, blur: float) -> list[np.ndarray]:
+    def _masks(self, look: Look) -> list[np.ndarray]:
         """Foreground of each frame as bits."""
+        subtraction, blur, shrink = look
         foreground, masks = Foreground(subtraction), []
         for frame in islice(self.clip, self.frames):
+            if shrink > 1:
+                frame = cv2.resize(frame, None, fx=1 / shrink, fy=1 / shrink, interpolation=cv2.INTER_AREA)
             mask = foreground.find(cv2.GaussianBlur(frame, (0, 0), blur) if blur else frame)
             masks.append(np.packbits(mask, axis=1))
         return masks
 
-    def _pieces(
-        self, subtraction: Subtraction, blur: float, opening: int, closing: int, upright: float
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _pieces(self, look: Look, opening: int, closing: int, upright: float) -> list[tuple[np.ndarray, np.ndarray]]:
         """Boxes and numbers of pixels of the connected pieces of each frame, after opening and closing."""
         found = []
-        for bits in self.masks(subtraction, blur):
-            mask = np.unpackbits(bits, axis=1, count=self.clip.size[1])
+        for bits in self.masks(look):
+            mask = np.unpackbits(bits, axis=1, count=self.clip.size[1] // look[2])
             if opening:
                 mask = cv2.morphologyEx(mask, cv2.MORPH_OPEN, disc(opening, opening))
             if closing:
@@ -195,12 +205,15 @@ def choose(case: Case, method: str, say: Callable[[str], None] = print) -> tuple
             tried[rival] = measured(case, follow(rival, blobs(rival), case.clip.size), case.train)
         return sum(tried[rival][name] for name in CHOSEN_BY)
 
-    best, before = Rival(method), None
+    shrink = 1 + case.clip.size[0] // LARGE
+    best, before = dataclasses.replace(Rival(method), shrink=shrink), None
     while best != before:
         before = best
         for name, values in LATTICE.items():
             best = max([best, *(dataclasses.replace(best, **{name: value}) for value in values)], key=quality)
         say(f"{case.name} {method}: {len(tried)} tried, mean {quality(best) / 3:.3f}")
+    full = {"opening": best.opening * shrink, "closing": best.closing * shrink, "blur": best.blur * shrink, "shrink": 1}
+    best = max(best, dataclasses.replace(best, **full), key=quality)
     return best, tried[best], len(tried)
 
 
