@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sqair.evaluation.evaluate import evaluate
     from sqair.generation import Prediction, Scene, predict, sample
     from sqair.model import SQAIR, SequenceModel
-    from sqair.tracking.clips import track
+    from sqair.tracking.sources import track
     from sqair.tracks.table import Tracks
     from sqair.training.checkpoint import from_pretrained, save_pretrained
     from sqair.training.checkpoint import load_model as load
@@ -64,7 +64,7 @@ _HOMES = {
     "sample": "generation",
     "save": "training.checkpoint",
     "save_pretrained": "training.checkpoint",
-    "track": "tracking.clips",
+    "track": "tracking.sources",
     "Tracks": "tracks.table",
     "train": "training.loop",
 }

@@ -26,8 +26,8 @@ from sqair.data.video_fit import LOOK, Fit, Invert, is_light
 from sqair.image import ImageModel, tight_boxes
 from sqair.model import Info, SequenceModel
 from sqair.objects import Objects
-from sqair.tracking.clips import one_clip
 from sqair.tracking.filter import to_bytes
+from sqair.tracking.sources import one_clip
 from sqair.tracks import Tracks
 
 PARTICLES = 20

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqair.commands.publish import published
+from sqair.data.camera import camera_of
 from sqair.data.video import Clip, Frame
 from sqair.evaluation.tracking import tracking_metrics
 from sqair.overlay import Overlay
 from sqair.report import PageObject, PageWriter
 from sqair.report.clip import PARTS, Video
 from sqair.report.document import PAGE
-from sqair.tracking import Seen, Watch
+from sqair.tracking import FullFrame, Seen, Watch, watch
 from sqair.tracking.clips import to_tracks
 from sqair.tracking.latents import Latents
 from sqair.tracking.typical import Impression, remarks
@@ -50,9 +51,11 @@ def track_clip(job: Job, clip: Clip, folder: Path, gt: str | None) -> dict[str, 
     command = job.command
     truth = None if gt is None else read_truth(gt, frames=clip.frames, size=clip.size)
     overlay = Overlay(clip.size, clip.rate)
-    watch = Watch(
+    camera = camera_of(job.card)
+    watched = watch(
         job.model,
         clip,
+        camera,
         particles=command.particles,
         lag=command.lag,
         invert=command.invert,
@@ -60,12 +63,14 @@ def track_clip(job: Job, clip: Clip, folder: Path, gt: str | None) -> dict[str, 
         show=overlay.scaled,
         stop=job.stop,
     )
-    say_clip(job, clip, watch)
-    with published(folder, RESULTS) as part, page_of(job, clip, watch, overlay, part) as page:
-        summary = follow(job, clip, watch, overlay, page, part)
+    say_clip(job, clip, watched)
+    with published(folder, RESULTS) as part, page_of(job, clip, watched, overlay, part) as page:
+        summary = follow(job, clip, watched, overlay, page, part)
         if job.stop() and not clip.live:
             summary["stopped"] = True
-        summary["remarks"] = [*clip.notes, *remarks(job.card, summary["impression"])]
+        summary["remarks"] = list(clip.notes)
+        if camera is None:  # a card's numbers are of the model's frame, not of a picture of many windows
+            summary["remarks"] += remarks(job.card, summary["impression"])
         if truth is not None:
             found = Tracks.read(part / "tracks.json")
             summary["metrics"] = tracking_metrics(truth.tracks, found, ignored=truth.ignored)
@@ -76,12 +81,12 @@ def track_clip(job: Job, clip: Clip, folder: Path, gt: str | None) -> dict[str, 
     return summary
 
 
-def say_clip(job: Job, clip: Clip, watch: Watch) -> None:
+def say_clip(job: Job, clip: Clip, watched: Watch | FullFrame) -> None:
     """What is about to happen."""
     length = "until it is stopped" if clip.live else f"{clip.frames or 'some'} frames"
     height, width = clip.size
     job.command.common.say(f"{clip.name}: {width}x{height}, {clip.rate:g} frames/s, {length}")
-    if done := watch.fit.describe():
+    if done := watched.describe():
         job.command.common.say(f"{clip.name}: {done}")
     if not job.compiled:
         job.command.common.say(COMPILING)
@@ -94,7 +99,7 @@ def warn(name: str, said: Sequence[str]) -> None:
         print(f"warning: {name}: {remark}", file=sys.stderr)
 
 
-def page_of(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) -> PageWriter:
+def page_of(job: Job, clip: Clip, watched: Watch | FullFrame, overlay: Overlay, part: Path) -> PageWriter:
     """The page, which has the rate of the video that it may have to play."""
     return PageWriter(
         part,
@@ -103,12 +108,14 @@ def page_of(job: Job, clip: Clip, watch: Watch, overlay: Overlay, part: Path) ->
         rate=overlay.rate,
         size=clip.size,
         model=job.command.model,
-        content=[float(side) for side in watch.fit.content],
+        content=[float(side) for side in watched.fit.content],
         video=Video(OVERLAY, zoom=overlay.zoom),
     )
 
 
-def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, page: PageWriter, part: Path) -> dict[str, Any]:
+def follow(
+    job: Job, clip: Clip, watched: Watch | FullFrame, overlay: Overlay, page: PageWriter, part: Path
+) -> dict[str, Any]:
     """Write all that grows with the clip, and add to the page; returns the summary."""
     command, impression, progress = job.command, Impression(), Progress(clip, job.command.common.quiet)
     with (
@@ -116,7 +123,7 @@ def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, page: PageWrite
         Latents(part / LATENTS, job.model.config.what_size) as latents,
         overlay.into(part / OVERLAY),
     ):
-        for block in watch.blocks():
+        for block in watched.blocks():
             files.add(to_tracks(block, clip))
             for seen in block:
                 add(seen, latents, overlay, page)
@@ -126,10 +133,10 @@ def follow(job: Job, clip: Clip, watch: Watch, overlay: Overlay, page: PageWrite
         "source": clip.name,
         "model": command.model,
         "particles": command.particles,
-        "lag": watch.tracker.settings.lag,
+        "lag": watched.lag,
         "size": list(clip.size),
         "rate": clip.rate,
-        "inverted": watch.fit.inverted,
+        "inverted": watched.fit.inverted,
         "impression": impression.numbers(),
     }
 

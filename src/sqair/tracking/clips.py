@@ -1,11 +1,8 @@
 """A clip of any size becomes tracks: fitted to the model, followed, and boxes brought back to its own pixels."""
 
-import dataclasses
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -14,14 +11,12 @@ from jaxtyping import Float32, Int, Int64, UInt8
 from numpy import ndarray
 
 from sqair.config import UserError
-from sqair.data.video import RATE, Clip, Frame, open_clips
+from sqair.data.video import Clip, Frame
 from sqair.data.video_fit import LOOK, Fit, Invert, is_light
-from sqair.data.video_images import clip_of_array
 from sqair.model import SequenceModel
 from sqair.tracking.filter import Found
 from sqair.tracking.tracker import BLOCK, Tracker
 from sqair.tracks import Tracks
-from sqair.tracks.checks import COLUMNS
 
 PARTICLES = 1
 """Particles unless another number is asked for."""
@@ -109,6 +104,15 @@ class Watch:
         while block := list(islice(frames, self.tracker.block)):
             yield block
 
+    def describe(self) -> str:
+        """What is done to a frame, in words; empty when nothing is."""
+        return self.fit.describe()
+
+    @property
+    def lag(self) -> int:
+        """Frames that are seen before one is told."""
+        return self.tracker.settings.lag
+
     def _seen(self, number: int, shown: Frame | None, fitted: UInt8[ndarray, "Y X C"], found: Found) -> Seen:
         """What was found in a frame, in pixels of the clip."""
         slots = np.flatnonzero(np.asarray(found.objects.pres) > 0)
@@ -119,42 +123,3 @@ class Watch:
         box, where = self.fit.clipped(self.fit.to_source(box)), self.fit.to_source(where)
         ids, spread = ids.astype(np.int64), spread / self.fit.scale
         return Seen(number, shown, fitted, slots, ids, box, where, presence, spread, found)
-
-
-def track(
-    model: SequenceModel,
-    source: str | Path | Clip | ndarray,
-    *,
-    particles: int = PARTICLES,
-    lag: int | None = None,
-    invert: Invert = "auto",
-    seed: int = 0,
-    rate: float = RATE,
-) -> Tracks:
-    """The tracks of one clip: a file, a folder or a glob of images, an address, an array (T,H,W) or (T,H,W,3).
-
-    `particles` above 1 is a particle filter that looks `lag` frames ahead and tells uncertainty. `invert` turns dark
-    things on light into what models know; auto decides by the first frames. `rate` is that of images and arrays. What
-    had to be lived with, such as a missing end, comes as a warning.
-    """
-    clip = one_clip(source, rate)
-    watch = Watch(model, clip, particles=particles, lag=lag, invert=invert, seed=seed)
-    parts = [to_tracks(block, clip) for block in watch.blocks()]
-    for note in clip.notes:
-        warnings.warn(f"{clip.name}: {note}", stacklevel=2)
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
-    return dataclasses.replace(parts[-1], **columns)
-
-
-def one_clip(source: str | Path | Clip | ndarray, rate: float) -> Clip:
-    """The clip that a source is; refuses one that holds several."""
-    if isinstance(source, Clip):
-        return source
-    if isinstance(source, ndarray):
-        return clip_of_array(source, "array", rate)
-    clips = open_clips(source, rate=rate)
-    if len(clips) > 1:
-        raise UserError(
-            f"{source} holds {len(clips)} clips; give one of those that sqair.data.video.open_clips returns"
-        )
-    return clips[0]

@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
+from numpy import ndarray
 
 from sqair.distributions import Noise
 from sqair.image import ImageModel, tight_boxes
@@ -71,21 +72,21 @@ class Memory(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What is told of a frame."""
+    """What is told of a frame, on the device or in numpy."""
 
     objects: Objects
-    box: Float[Array, "*T N 4"]
+    box: Float[Array | ndarray, "*T N 4"]
     """Tight boxes in pixels of the model's frame; NaN where absent or out of sight."""
-    where_box: Float[Array, "*T N 4"]
+    where_box: Float[Array | ndarray, "*T N 4"]
     """The windows of the glimpses, likewise; NaN where absent."""
-    presence: Float[Array, "*T N"]
+    presence: Float[Array | ndarray, "*T N"]
     """Share of the particles, by weight, that have the object; NaN with one particle."""
-    spread: Float[Array, "*T N"]
+    spread: Float[Array | ndarray, "*T N"]
     """Standard deviation of its centre over those, in pixels of the model's frame; NaN with one particle."""
-    error: Float[Array, "*T"]
+    error: Float[Array | ndarray, "*T"]
     """Mean squared error of the canvas."""
-    canvas: UInt8[Array, "*T Y X C"] | None
-    glimpses: UInt8[Array, "*T N G J C"] | None
+    canvas: UInt8[Array | ndarray, "*T Y X C"] | None
+    glimpses: UInt8[Array | ndarray, "*T N G J C"] | None
 
 
 def first_memory(model: SequenceModel, settings: Settings) -> Memory:

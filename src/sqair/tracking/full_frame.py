@@ -1,0 +1,173 @@
+"""A clip of a camera that a model was fitted to: background subtracted, scaled, followed in windows, joined.
+
+`FullFrame` stands where `Watch` does, for models whose card has a `camera`. It tells of a frame a little later, when it
+is known which tracks last.
+
+Axes: H, W the clip's frame, h, w, C the scaled picture of its foreground, n views or tracks.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Float32, Int, UInt8
+from numpy import ndarray
+
+from sqair.config import UserError
+from sqair.data.background import Foreground
+from sqair.data.camera import Camera
+from sqair.data.frames import scaled, scaled_size, to_grey
+from sqair.data.video import Clip, Frame
+from sqair.data.video_fit import Fit
+from sqair.model import SequenceModel
+from sqair.tracking.clips import Seen
+from sqair.tracking.filter import Found
+from sqair.tracking.joining import CERTAIN, Joiner, Told, Views
+from sqair.tracking.tracker import check_settings
+from sqair.tracking.windows import Grid, WindowTracker
+
+CORE = 0.25
+"""A view may begin a track if it lies so far in the middle of its window; with half of a window shared, one does."""
+CUT_OFF = 1.0
+"""A box that comes so close to an inner edge of its window, in pixels, is taken for cut off."""
+
+
+class Moment(NamedTuple):
+    """A frame that waits to be told."""
+
+    shown: Frame | None
+    picture: UInt8[ndarray, "h w C"]
+    found: Found
+    places: Int[ndarray, "2 n"]
+    """Window and slot of every view."""
+    views: Views
+
+
+class FullFrame:
+    """Follows a clip of a known camera; iterate over it once. Arguments as those of `Watch`."""
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        clip: Clip,
+        camera: Camera,
+        *,
+        particles: int = 1,
+        seed: int = 0,
+        show: Callable[[Frame], Frame] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        check_settings(model, particles, 0)
+        if particles > 1:
+            raise UserError("a model that was fitted to a camera follows many windows, each with one particle")
+        self.clip, self.show, self.stop, self.channels = clip, show, stop, model.config.channels
+        size = scaled_size(clip.size, camera.height)
+        self.fit = Fit(clip.size, size, self.channels)
+        self.foreground = Foreground(camera.subtraction)
+        self.tracker = WindowTracker(
+            model, jax.random.key(seed), Grid(size, model.config.image), pictures=show is not None
+        )
+        self.lag = CERTAIN - 1
+
+    def __iter__(self) -> Iterator[Seen]:
+        if not self.clip.live:
+            self.foreground.warm(self._unless_stopped())
+        arrived: deque[tuple[Frame | None, UInt8[ndarray, "h w C"]]] = deque()
+
+        def pictures() -> Iterator[UInt8[ndarray, "h w C"]]:
+            for frame in self._unless_stopped():
+                arrived.append((self.show(frame) if self.show else None, self._picture(frame)))
+                yield arrived[-1][1]
+
+        joiner, waiting = Joiner(), deque[Moment]()
+        number = 0
+        for found in self.tracker.stream(pictures()):
+            places, views = views_of(found, self.tracker.grid)
+            waiting.append(Moment(*arrived.popleft(), found, places, views))
+            if (told := joiner.add(views)) is not None:
+                yield self._seen(number, waiting.popleft(), told)
+                number += 1
+        if not number and not waiting:
+            raise UserError(f"{self.clip.name} has no frames")
+        for told in joiner.finish():
+            yield self._seen(number, waiting.popleft(), told)
+            number += 1
+
+    def blocks(self) -> Iterator[list[Seen]]:
+        """The same in lists of as many frames as go through the model at once."""
+        frames = iter(self)
+        while block := list(islice(frames, self.tracker.block)):
+            yield block
+
+    def describe(self) -> str:
+        """What is done to a frame, in words."""
+        grid = self.tracker.grid
+        count, (height, width) = len(grid.corners), grid.window
+        said = [f"{self.foreground.options.method} foreground", self.fit.describe()]
+        return ", ".join(filter(None, [*said, f"followed in {count} windows of {width}x{height}"]))
+
+    def _unless_stopped(self) -> Iterator[Frame]:
+        for number, frame in enumerate(self.clip):
+            if number and self.stop():
+                return
+            yield frame
+
+    def _picture(self, frame: Frame) -> UInt8[ndarray, "h w C"]:
+        """The foreground of a frame as the model wants it."""
+        shown = self.foreground.push(frame)
+        if self.channels == 1:
+            shown = to_grey(shown)
+        elif shown.ndim == 2:
+            shown = np.repeat(shown[..., None], 3, -1)
+        picture = np.round(255 * scaled(shown, self.fit.image)).astype(np.uint8)
+        return picture.reshape(*self.fit.image, self.channels)
+
+    def _seen(self, number: int, moment: Moment, told: Told) -> Seen:
+        """A frame in pixels of the clip; its slots are the tracks that are told."""
+        window, slot = moment.places[:, told.view]
+        corners = self.tracker.grid.corners[window].astype(np.float32)
+        chosen = [leaf[window, slot] for leaf in moment.found.objects]
+        objects = type(moment.found.objects)(*chosen)._replace(identity=told.track)
+        box = moment.views.box[told.view]
+        where = np.asarray(moment.found.where_box)[window, slot] + np.pad(corners, ((0, 0), (0, 2)))
+        glimpses, canvas = moment.found.glimpses, moment.found.canvas
+        unknown = np.full(len(told.track), np.nan, np.float32)
+        found = Found(
+            objects,
+            box,
+            where,
+            unknown,
+            unknown,
+            moment.found.error.mean(),
+            None if canvas is None else self.tracker.grid.assembled(np.asarray(canvas)),
+            None if glimpses is None else glimpses[window, slot],
+        )
+        box, where = self.fit.clipped(self.fit.to_source(box)), self.fit.to_source(where)
+        slots = np.arange(len(told.track))
+        return Seen(number, moment.shown, moment.picture, slots, told.track, box, where, unknown, unknown, found)
+
+
+def views_of(found: Found, grid: Grid) -> tuple[Int[ndarray, "2 n"], Views]:
+    """What all windows see, in pixels of the picture, with the window and the slot of each."""
+    there = (np.asarray(found.objects.pres) > 0) & np.isfinite(np.asarray(found.box)).all(-1)
+    window, slot = places = np.stack(np.nonzero(there))
+    inner = np.asarray(found.box)[window, slot]
+    gaps = _gaps(inner, grid, window)
+    middle = gaps + np.tile(inner[:, 2:] / 2, 2)
+    quality = np.clip((middle / np.tile(np.array(grid.window[::-1]) / 2, 2)).min(1), 0.0, 1.0)
+    cut_off = (gaps < CUT_OFF).any(1)
+    box = inner + np.pad(grid.corners[window].astype(np.float32), ((0, 0), (0, 2)))
+    identity = np.asarray(found.objects.identity)[window, slot]
+    return places, Views(window, identity, box, np.where(cut_off, 0.1, 1.0) * quality, ~cut_off & (quality >= CORE))
+
+
+def _gaps(inner: Float32[ndarray, "n 4"], grid: Grid, window: Int[ndarray, " n"]) -> Float[ndarray, "n 4"]:
+    """From each box to the left, upper, right and lower edge of its window; far, where that is one of the picture."""
+    side, picture = np.array(grid.window[::-1]), np.array(grid.size[::-1])
+    corner = grid.corners[window]
+    gaps = np.concatenate([inner[:, :2], side - inner[:, :2] - inner[:, 2:]], 1)
+    outer = np.concatenate([corner <= 0, corner + side >= picture], 1)
+    return np.where(outer, np.tile(side, 2), gaps)
