@@ -20,17 +20,28 @@ KILLS = int(os.environ.get("SQAIR_KILLS", "20"))
 SEED = int(os.environ.get("SQAIR_KILL_SEED", "0"))
 
 
-def begin(squares: Path, run: Path, *, trains: bool) -> subprocess.Popen:
-    """A process that holds the run's folder, before which it has nothing to lose; or one that begins to train."""
-    told = run / "run.json"
-    before = told.stat().st_mtime_ns if told.exists() else 0
+HOLDS, TRAINS, EVALUATES = range(3)
+"""How far a process is when the clock of its death starts: before it holds the run's folder it has nothing to lose."""
+
+
+def begin(squares: Path, run: Path, moment: int) -> subprocess.Popen:
+    """A process that has come so far with the run, or has ended."""
+    told, before = last_change(run), seen(run)
     process = subprocess.Popen(command(squares, run), stderr=subprocess.PIPE, text=True)
-    while process.poll() is None:
-        begun = told.exists() and told.stat().st_mtime_ns > before
-        if begun or (not trains and holder(run) == process.pid):
-            break
+    reached = (
+        lambda: holder(run) == process.pid or last_change(run) > told,
+        lambda: last_change(run) > told,
+        lambda: seen(run) > before,
+    )
+    while process.poll() is None and not reached[moment]():
         time.sleep(0.005)
     return process
+
+
+def last_change(run: Path) -> int:
+    """When run.json was last written, as it is when a process begins to train; 0 if there is none."""
+    told = run / "run.json"
+    return told.stat().st_mtime_ns if told.exists() else 0
 
 
 def holder(run: Path) -> int:
@@ -53,14 +64,14 @@ def test_kill_9_at_random_moments(
 ) -> None:
     moments, kills, ended, run = random.Random(SEED), 0, 0, tmp_path / "run"
     most_lost = in_training = 0
-    timed = begin(squares, tmp_path / "timed", trains=True)
+    timed = begin(squares, tmp_path / "timed", TRAINS)
     started = time.monotonic()
     timed.communicate()
     lasts = time.monotonic() - started
     while kills < KILLS or not ended:
-        before, process = seen(run), begin(squares, run, trains=kills % 2 == 0)
+        before, process = seen(run), begin(squares, run, kills % 3)
         if kills < KILLS:
-            time.sleep(moments.uniform(0, lasts))
+            time.sleep(moments.uniform(0, lasts / 2))
             process.kill()
         said = process.communicate()[1]
         if process.returncode == -signal.SIGKILL:
