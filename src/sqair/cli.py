@@ -23,6 +23,7 @@ from sqair.commands import (
     Demo,
     Evaluate,
     Figures,
+    Fit,
     Predict,
     Report,
     Sample,
@@ -35,7 +36,7 @@ from sqair.config import UsageError, UserError, nearest
 
 COMMANDS: dict[str, type[Command]] = {
     command.NAME: command
-    for command in (Demo, Data, Train, Track, Predict, Evaluate, Table, Figures, Ablate, Sample, Report, Bench)
+    for command in (Demo, Data, Train, Fit, Track, Predict, Evaluate, Table, Figures, Ablate, Sample, Report, Bench)
 }
 
 USAGE = """\

@@ -14,6 +14,7 @@ COMMANDS = (
     "demo",
     "data",
     "train",
+    "fit",
     "track",
     "predict",
     "evaluate",

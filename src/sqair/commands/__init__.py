@@ -10,6 +10,7 @@ from sqair.commands.data import Data
 from sqair.commands.demo import Demo
 from sqair.commands.evaluate import Evaluate
 from sqair.commands.figures import Figures
+from sqair.commands.fit import Fit
 from sqair.commands.predict import Predict
 from sqair.commands.report import Report
 from sqair.commands.sample import Sample
@@ -26,6 +27,7 @@ __all__ = [
     "Demo",
     "Evaluate",
     "Figures",
+    "Fit",
     "Predict",
     "Report",
     "Sample",

@@ -1,0 +1,233 @@
+"""What `sqair fit` proposes for a clip it has looked at: scale of frames, sizes and priors of the model, training.
+
+Everything follows from one rule: the usual thing should be as large in the model's frame as digits are in that of the
+paper's model, about 26 pixels of 64. What the user has set is taken as it is, and the rest follows from that.
+"""
+
+import dataclasses
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from sqair.config import PRESETS, ModelConfig, Preset, TrainConfig
+from sqair.data.background import Subtraction
+from sqair.data.camera import Camera, Sizes
+from sqair.data.frames import scaled_size
+from sqair.data.survey import Survey
+from sqair.training.recipe import scaled
+
+T = TypeVar("T")
+
+LONG, SIDE = 26, 64
+"""The longer side of the usual thing, and the side of a window, in scaled pixels."""
+SMALLEST_SIDE = 16
+"""Of a window."""
+NEARLY = 1.5
+"""A frame of at most so many windows' area is seen as a whole."""
+CLOSE = 0.15
+"""Windows keep their usual side while the usual thing is nearly as large as usual."""
+MOST_SLOTS, USUAL_SLOTS = 6, 3
+SMALLEST_GLIMPSE, ROUNDING = 8, 0.1
+STD, STD_SHARE = (0.2, 0.3), 0.375
+"""Least and largest output std, and its share of the foreground's brightness: the paper's 0.3 is for bright things."""
+SLOW, FAST = 0.05, 0.5
+"""Frames are left out while things go less than the first, in the median, and at most the second, in their sizes."""
+SHORTEST, LONGEST = 5, 10
+"""Frames of a sequence."""
+PATIENCE = 10
+"""Evaluations without a new best after which training stops."""
+WIDER = 1.15
+"""A box is so much wider than a blob: what fades at the edges belongs to the thing."""
+SPARE = 1.5
+"""A box may be so many times larger than large things are."""
+STDS = (0.25, 0.7)
+"""Least and largest prior std of a size, in logits."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user has set; None and names that are not given are proposed."""
+
+    height: int | None = None
+    crop: tuple[int, int] | None = None
+    length: int | None = None
+    stride: int | None = None
+    networks: Literal["mlp", "conv"] = "mlp"
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    given: Collection[str] = ()
+    """Dotted names of the fields of `model` and `train` that were set."""
+
+
+class Row(NamedTuple):
+    """A line of the table that is shown."""
+
+    what: str
+    value: str
+    why: str
+
+
+class Proposal(NamedTuple):
+    """How a model of a camera is made."""
+
+    camera: Camera
+    length: int
+    model: ModelConfig
+    train: TrainConfig
+    """For its own number of steps; `recipe` is for others."""
+
+    def recipe(self, steps: int, wishes: Wishes) -> TrainConfig:
+        """How to train for so many steps."""
+        config = with_given(scaled(self.train, steps), wishes.train, wishes.given, "train.")
+        return dataclasses.replace(config, steps=steps)
+
+    def preset(self, data: str, train: TrainConfig) -> Preset:
+        """All settings of the training, on the sequences of a file."""
+        config = dataclasses.replace(PRESETS["sqair-mlp"].data, name=data, length=self.length, size=self.model.image)
+        return Preset(self.model, config, train)
+
+
+def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: bool) -> Proposal:
+    """What fits a clip in which something moves."""
+    if seen.objects is None:
+        raise ValueError("nothing moves")
+    height = propose_height(seen.size, seen.objects) if wishes.height is None else wishes.height
+    frame = scaled_size(seen.size, height)
+    sides = in_scaled_pixels(seen.objects, frame[0] / seen.size[0])
+    crop = propose_crop(frame, longer(sides)) if wishes.crop is None else wishes.crop
+    crop = (crop[0] or frame[0], crop[1] or frame[1])
+    stride = propose_stride(seen) if wishes.stride is None else wishes.stride
+    length = propose_length(seen, stride) if wishes.length is None else wishes.length
+    camera = Camera(subtraction, frame[0], seen.size, crop, stride, seen.objects)
+    model = propose_model(seen, sides, crop, is_whole=crop == frame, networks=wishes.networks, on_cpu=on_cpu)
+    model = with_given(model, wishes.model, wishes.given, "model.")
+    base = PRESETS["tiny" if on_cpu else "sqair-mlp"].train
+    train = dataclasses.replace(base, patience=PATIENCE, first_length=min(base.first_length, length))
+    return Proposal(camera, length, model, with_given(train, wishes.train, wishes.given, "train."))
+
+
+def propose_height(size: tuple[int, int], objects: Sizes) -> int:
+    """The height at which the usual thing is as large as a digit; frames are never scaled up."""
+    return max(1, min(size[0], round(size[0] * LONG / longer(objects))))
+
+
+def longer(sides: Sizes) -> float:
+    """The longer side of the usual thing."""
+    return max(sides.width[1], sides.height[1])
+
+
+def in_scaled_pixels(objects: Sizes, ratio: float) -> Sizes:
+    """Sizes in a scaled frame."""
+    return Sizes(*((low * ratio, middle * ratio, high * ratio) for low, middle, high in dataclasses.astuple(objects)))
+
+
+def propose_crop(frame: tuple[int, int], long: float) -> tuple[int, int]:
+    """Height and width of a window, in proportion to the usual thing, or all of a frame that is not much larger."""
+    share = long / LONG
+    side = SIDE if abs(share - 1) <= CLOSE else max(SMALLEST_SIDE, 4 * round(SIDE * share / 4))
+    if frame[0] * frame[1] <= NEARLY * side**2:
+        return frame
+    return min(side, frame[0]), min(side, frame[1])
+
+
+def propose_stride(seen: Survey) -> int:
+    """More than 1 only if things hardly move from frame to frame."""
+    _, usual, fast = seen.motion
+    return max(1, min(int(SLOW / usual), int(FAST / fast))) if usual > 0 else 1
+
+
+def propose_length(seen: Survey, stride: int) -> int:
+    """Frames in which the usual thing goes as far as it is large, within limits; a short clip has none to spare."""
+    usual, frames = seen.motion[1] * stride, seen.part[1] - seen.part[0]
+    wanted = round(1 / usual) if usual > 0 else LONGEST
+    return max(2, min(max(SHORTEST, min(LONGEST, wanted)), frames // (4 * stride)))
+
+
+def propose_model(
+    seen: Survey, sides: Sizes, crop: tuple[int, int], *, is_whole: bool, networks: Literal["mlp", "conv"], on_cpu: bool
+) -> ModelConfig:
+    """Sizes and priors of the model; `sides` are those of things in its frame."""
+    base = PRESETS["sqair-pedestrians" if networks == "conv" else "tiny" if on_cpu else "sqair-mlp"].model
+    slots = min(MOST_SLOTS, max(2, math.ceil(seen.counts[2]))) if is_whole else USUAL_SLOTS
+    limits, mean, std = propose_where(sides, crop)
+    return dataclasses.replace(
+        base,
+        image=crop,
+        glimpse=(fitting(sides.height[1], crop[0]), fitting(sides.width[1], crop[1])),
+        max_objects=slots,
+        output_std=round(min(STD[1], max(STD[0], STD_SHARE * seen.brightness)), 2),
+        scale_limits=limits,
+        where_prior_mean=(*mean, 0.0, 0.0),
+        where_prior_std=(*std, *base.where_prior_std[2:]),
+    )
+
+
+def fitting(side: float, most: int) -> int:
+    """A side of a glimpse: a multiple of four, for the subpixel decoder, that is no smaller than the usual thing."""
+    return min(max(SMALLEST_GLIMPSE, 4 * math.ceil(side / 4 - ROUNDING)), 4 * (most // 4))
+
+
+Pair = tuple[float, float]
+
+
+def propose_where(sides: Sizes, crop: tuple[int, int]) -> tuple[Pair, Pair, Pair]:
+    """Limits of the scale, and mean and standard deviation of its prior, in logits, for x and y."""
+    axes = (sides.width, crop[1]), (sides.height, crop[0])
+    shares = [[WIDER * side / most for side in three] for three, most in axes]
+    low = round(max(0.01, min(shares[0][0], shares[1][0]) / 2), 3)
+    high = round(min(1.0, max(SPARE * max(shares[0][2], shares[1][2]), 2 * low)), 3)
+
+    def logit(share: float) -> float:
+        place = min(0.98, max(0.02, (share - low) / (high - low)))
+        return math.log(place / (1 - place))
+
+    means = [round(logit(three[1]), 2) for three in shares]
+    stds = [round(min(STDS[1], max(STDS[0], (logit(three[2]) - logit(three[0])) / 2.563)), 2) for three in shares]
+    return (low, high), (means[0], means[1]), (stds[0], stds[1])
+
+
+def with_given(proposed: T, wished: T, given: Collection[str], prefix: str) -> T:
+    """A config with those fields of another that were given, by their dotted names."""
+    changes: dict[str, Any] = {}
+    for item in dataclasses.fields(proposed):  # pyright: ignore[reportArgumentType]
+        old, new, name = getattr(proposed, item.name), getattr(wished, item.name), prefix + item.name
+        if dataclasses.is_dataclass(old):
+            changes[item.name] = with_given(old, new, given, f"{name}.")
+        elif name in given:
+            changes[item.name] = new
+    return dataclasses.replace(proposed, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def table(seen: Survey, proposal: Proposal) -> list[Row]:
+    """What is proposed, and why, for the person who waits."""
+    camera, model, objects = proposal.camera, proposal.model, seen.objects
+    if objects is None:
+        raise ValueError("nothing moves")
+    sides = in_scaled_pixels(objects, camera.height / camera.size[0])
+    frame = scaled_size(seen.size, camera.height)
+    whole = "the whole frame" if camera.crop == frame else f"a part of the frame of {by(frame)}"
+    low, _, high = seen.counts
+    usual = seen.motion[1] * camera.stride
+    first = min(proposal.train.first_length, proposal.length)
+    return [
+        Row("frame height", str(camera.height), f"things of {pixels(objects)} become {pixels(sides)}"),
+        Row("window", by(camera.crop), whole),
+        Row("glimpse", by(model.glimpse), "as large as the usual thing"),
+        Row("objects", str(model.max_objects), f"{low:.0f} to {high:.0f} at once in the whole frame"),
+        Row("output std", f"{model.output_std:g}", f"foreground of brightness {seen.brightness:.2f}"),
+        Row("size of a box", "{:g} to {:g}".format(*model.scale_limits), "share of the window"),
+        Row("stride", str(camera.stride), f"things go {usual:.2f} of their size from frame to frame"),
+        Row("sequences", f"{first} to {proposal.length} frames", f"{seen.part[1] - seen.part[0]} frames to learn from"),
+        Row("networks", f"{model.networks}, width {model.width}", "--networks conv is slower, and finer"),
+    ]
+
+
+def by(size: tuple[int, int]) -> str:
+    """Width and height as people write them."""
+    return f"{size[1]}x{size[0]}"
+
+
+def pixels(sides: Sizes) -> str:
+    """The usual thing's."""
+    return f"{sides.width[1]:.0f}x{sides.height[1]:.0f} pixels"
