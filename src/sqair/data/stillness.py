@@ -32,10 +32,11 @@ SURE = 0.15
 """Response of the phase correlation below which a tile has nothing to go by."""
 STILL = 0.3
 """Small pixels below which a shift is none."""
-AGREE = 1.0
-"""Small pixels within which tiles agree."""
-ENOUGH = 0.3
-"""Share of tiles which, if they stay where they are, show that the camera does, or which must agree on a shift."""
+AGREE = (1.0, 0.3)
+"""Tiles agree within so many small pixels, or this share of the shift."""
+FEW, MANY = 0.3, 0.4
+"""Share of the tiles with something in them which, if they stay in place, show that the camera does; and share of all
+tiles that must agree on a shift: things before an empty background are all that moves in theirs."""
 LATER = 20
 """Frames between those that are compared for slow turning."""
 CHANGED = 15.0
@@ -83,7 +84,7 @@ class Stillness:
     def _compare(self, before: Float32[ndarray, "h w"], now: Float32[ndarray, "h w"]) -> Shifted:
         """The shift since the frame before; a cut has none."""
         shift, agreed = shift_of(before, now)
-        if agreed < ENOUGH and is_cut(before, now):
+        if agreed < MANY and is_cut(before, now):
             self.cuts.append(self.frames)
             return np.zeros(2)
         return shift
@@ -132,30 +133,34 @@ class Shift(NamedTuple):
     """How a picture has shifted."""
 
     shift: Shifted
-    """Right and down; none where no tile can tell."""
+    """Right and down; none where too few tiles agree."""
     agreed: float
     """Share of the tiles that tell the same."""
 
 
 def shift_of(before: Float32[ndarray, "h w"], now: Float32[ndarray, "h w"]) -> Shift:
-    """How far the picture has shifted: the median of its tiles."""
+    """How far the picture has shifted: the median of its tiles, if enough of them agree."""
     import cv2
 
-    height, width = before.shape[0] // TILES, before.shape[1] // TILES
+    # multiples of 8: with odd sides, as OpenCV pads them, shifts would be off by half a pixel
+    height, width = (side // TILES // 8 * 8 for side in before.shape)
     window = cv2.createHanningWindow((width, height), cv2.CV_32F)
     found = []
     for top in range(0, TILES * height, height):
         for left in range(0, TILES * width, width):
-            tile = np.s_[top : top + height, left : left + width]
-            shift, sure = cv2.phaseCorrelate(before[tile].copy(), now[tile].copy(), window)
+            tiles = [frame[top : top + height, left : left + width] for frame in (before, now)]
+            # without their means, which the window would turn into a hill that never moves
+            shift, sure = cv2.phaseCorrelate(*(tile - tile.mean() for tile in tiles), window)
             if sure >= SURE:
                 found.append(shift)
     if not found:
         return Shift(np.zeros(2), 0.0)
     shifts = np.array(found)
     still = np.hypot(*shifts.T) < STILL
-    middle = np.median(shifts[still] if still.mean() >= ENOUGH else shifts, axis=0)
-    return Shift(middle, int((np.hypot(*(shifts - middle).T) < AGREE).sum()) / TILES**2)
+    middle = np.median(shifts[still] if still.mean() >= FEW else shifts, axis=0)
+    slack = max(AGREE[0], AGREE[1] * float(np.hypot(*middle)))
+    agreed = int((np.hypot(*(shifts - middle).T) < slack).sum()) / TILES**2
+    return Shift(middle if agreed >= MANY else np.zeros(2), agreed)
 
 
 def spread(values: Float32[ndarray, "h w"]) -> float:

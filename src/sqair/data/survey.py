@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float, Float32
 from numpy import ndarray
 
 from sqair.config import UserError
-from sqair.data.background import Foreground, Subtraction, find_blobs
+from sqair.data.background import Foreground, Picture, Subtraction, find_blobs
 from sqair.data.camera import Quantiles, Sizes
 from sqair.data.frames import between, to_grey
 from sqair.data.stillness import Stillness
-from sqair.data.video import Clip, Frame
+from sqair.data.video import Clip
 
 LEAST_FRAMES = 10
 """Fewer are not enough to tell a background from what moves before it."""
@@ -34,14 +34,14 @@ ALIKE = 1.6
 FRAGMENT = 0.25
 """Blobs with less than this share of the usual area are pieces, and are not counted."""
 LEVELS = (0.1, 0.5, 0.9)
-DRIFT, SHAKE = 0.15, 0.03
+DRIFT, SHAKE = 0.15, 0.015
 """A camera that wanders, or jumps, by this share of the frame's width is none that stands still ..."""
 FLOODED = 0.5
 """... nor is one where this share of the picture is foreground most of the time ..."""
 MANY_CUTS = 0.02
 """... or this share of all frames are cuts."""
-LEAST_SHAKE, SHAKING = 0.6, 0.002
-"""Shaking is remarked upon from so many pixels, and this share of the width, on."""
+LEAST_SHAKE, SHAKING, WANDERING = 0.6, 0.002, 0.06
+"""Shaking is remarked upon from so many pixels, and this share of the width, on; wandering from the last."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,8 @@ def remarks(seen: Survey) -> list[str]:
         said.append(
             f"the camera shakes by about {seen.shake:.1f} pixels; hold it still, or expect false finds at edges"
         )
+    elif seen.drift >= WANDERING * seen.size[1]:
+        said.append(f"the camera seems to wander by about {seen.drift:.0f} pixels; a shorter part may do better")
     return said
 
 
@@ -190,7 +192,7 @@ class Blobs:
         self.shares: list[float] = []
         self.light: list[float] = []
 
-    def add(self, shown: Frame, mask: Bool[ndarray, "H W"]) -> None:
+    def add(self, shown: Picture, mask: Bool[ndarray, "H W"]) -> None:
         """The next frame: its foreground, and where that is."""
         boxes = find_blobs(mask, self.least)
         self.shares.append(float(mask.mean()))

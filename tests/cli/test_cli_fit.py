@@ -1,0 +1,302 @@
+"""`sqair fit`: what is proposed for a clip, one tiny fit from end to end, and clips that no model can be made of."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sqair.commands.fit import Background, Fit, given_names
+from sqair.commands.fit_proposal import Wishes, propose, table
+from sqair.config import ModelConfig, TrainConfig
+from sqair.data import Camera as MadeCamera
+from sqair.data import Subtraction, load_sequences, save_frames
+from sqair.data.camera import Camera, Sizes, camera_of
+from sqair.data.survey import Survey, survey
+from sqair.training.checkpoint import load_model, read_card
+from sqair.training.loop import Run
+from sqair.training.resume import newest
+
+SUBTRACTION = Subtraction(look="mixed")
+SEEN = Survey(
+    name="clip",
+    size=(480, 640),
+    part=(0, 500),
+    frames=500,
+    cuts=0,
+    shake=0.0,
+    drift=0.0,
+    noise=1.0,
+    foreground=0.02,
+    brightness=0.8,
+    busy=1.0,
+    counts=(1.0, 3.0, 5.0),
+    motion=(0.05, 0.1, 0.2),
+    objects=Sizes((18.0, 20.0, 24.0), (46.0, 52.0, 60.0)),
+)
+TINY = ["--crop", "16", "16", "--length=3", "--sequences=20", "--model.glimpse", "6", "6", "--model.max-objects=2"]
+TINY += ["--model.what-size=4", "--model.width=8", "--train.batch=2", "--train.particles=2"]
+TINY += ["--train.validation-sequences=2", "--train.evaluate-every=10", "--steps=20"]
+
+
+def proposed(seen: Survey = SEEN, *, on_cpu: bool = False, **wishes):
+    return propose(seen, SUBTRACTION, Wishes(**wishes), on_cpu=on_cpu)
+
+
+# --- proposals
+
+
+def test_the_usual_thing_becomes_as_large_as_a_digit():
+    made = proposed()
+    assert made.camera == Camera(SUBTRACTION, 240, (480, 640), (64, 64), 1, SEEN.objects)
+    model = made.model
+    assert (model.image, model.glimpse, model.max_objects) == ((64, 64), (28, 12), 3)
+    assert model.output_std == 0.3
+    assert made.length == 10
+    low, high = model.scale_limits
+    x, y = (low + (high - low) / (1 + np.exp(-mean)) for mean in model.where_prior_mean[:2])
+    assert x == pytest.approx(1.15 * 10 / 64, rel=0.02)
+    assert y == pytest.approx(1.15 * 26 / 64, rel=0.02)
+    assert low < 0.7 * 9 / 64
+    assert high > 1.2 * 30 / 64
+    assert made.train.patience > 0
+
+
+def test_proposals_follow_the_size_of_things():
+    """On a made camera the proposed height times the size of walkers is the same, up to 15%."""
+    products = []
+    for scale in (0.5, 1.0, 2.0):
+        made = MadeCamera(frames=100, size=(200, 264), scale=scale, objects=3)
+        products.append(scale * proposed(survey(made.clip(), SUBTRACTION)).camera.height)
+    assert max(products) <= 1.15 * min(products)
+
+
+def sized(width: float, height: float, **changes) -> Survey:
+    """A clip with things of one size."""
+    return dataclasses.replace(SEEN, objects=Sizes((width,) * 3, (height,) * 3), **changes)
+
+
+def test_frames_are_never_scaled_up():
+    """Where things are smaller than digits, the window and the glimpse are smaller instead."""
+    made = proposed(sized(8.0, 6.0))
+    assert made.camera.height == 480
+    assert made.model.image == (20, 20)
+    assert made.model.glimpse == (8, 8)
+
+
+def test_a_small_frame_is_seen_as_a_whole():
+    made = proposed(sized(140.0, 186.0, counts=(1.0, 2.0, 4.0)))
+    assert made.model.image == (67, 89)
+    assert made.model.max_objects == 4
+    assert proposed(sized(140.0, 186.0, counts=(9.0, 9.0, 9.0))).model.max_objects == 6
+    assert proposed(dataclasses.replace(SEEN, counts=(9.0, 9.0, 9.0))).model.max_objects == 3
+
+
+@pytest.mark.parametrize(
+    ("motion", "frames", "stride", "length"),
+    [
+        ((0.1, 0.3, 0.6), 500, 1, 5),
+        ((0.1, 0.13, 0.2), 500, 1, 8),
+        ((0.01, 0.01, 0.02), 500, 5, 10),
+        ((0.01, 0.01, 0.2), 500, 2, 10),
+        ((0.1, 0.1, 0.1), 24, 1, 6),
+        ((0.0, 0.0, 0.0), 500, 1, 10),
+    ],
+)
+def test_stride_and_length_follow_motion(motion, frames, stride, length):
+    made = proposed(dataclasses.replace(SEEN, motion=motion, part=(0, frames)))
+    assert (made.camera.stride, made.length) == (stride, length)
+
+
+def test_dark_foreground_has_a_smaller_output_std():
+    assert proposed(dataclasses.replace(SEEN, brightness=0.6)).model.output_std == pytest.approx(0.375 * 0.6, abs=0.006)
+    assert proposed(dataclasses.replace(SEEN, brightness=0.1)).model.output_std == 0.2
+
+
+def test_wishes_come_first_and_the_rest_follows():
+    given = ("model.output_std", "model.conv.decoder_maps", "train.batch", "train.warm_up")
+    conv = dataclasses.replace(ModelConfig().conv, decoder_maps=7, decoder_hidden=9)
+    model = ModelConfig(output_std=0.1, conv=conv, width=3)
+    train = TrainConfig(batch=5, warm_up=77, particles=9)
+    wishes = Wishes(120, (40, 0), 4, 2, "conv", model, train, given)
+    made = propose(SEEN, SUBTRACTION, wishes, on_cpu=False)
+    assert (made.camera.height, made.camera.crop, made.camera.stride, made.length) == (120, (40, 160), 2, 4)
+    assert made.model.glimpse == (16, 8)
+    assert (made.model.networks, made.model.output_std, made.model.width) == ("conv", 0.1, 128)
+    assert (made.model.conv.decoder_maps, made.model.conv.decoder_hidden) == (7, 128)
+    recipe = made.recipe(10_000, wishes)
+    assert (recipe.steps, recipe.batch, recipe.warm_up, recipe.particles) == (10_000, 5, 77, 5)
+    assert made.preset("x.npz", recipe).data.size == made.model.image
+
+
+def test_a_cpu_gets_a_smaller_model_and_the_table_tells_all():
+    small, large = proposed(on_cpu=True), proposed()
+    assert small.model.width < large.model.width
+    assert small.train.batch < large.train.batch
+    told = {row.what: row.value for row in table(SEEN, large)}
+    assert told["frame height"] == "240"
+    assert told["window"] == "64x64"
+    assert told["glimpse"] == "12x28"
+    assert told["sequences"] == "3 to 10 frames"
+
+
+# --- flags
+
+
+def test_the_flags_of_the_background_are_those_of_the_subtraction():
+    flags = {item.name: item.default for item in dataclasses.fields(Background)}
+    assert flags == {item.name: item.default for item in dataclasses.fields(Subtraction)} | {"look": "mixed"}
+    assert Background().subtraction() == SUBTRACTION
+
+
+def test_what_was_given_is_known():
+    words = ["clip.mp4", "--model.max-objects", "4", "--train.no-restart-collapsed", "--model.conv.strides=1", "--crop"]
+    given = given_names(words)
+    assert {"model.max_objects", "train.restart_collapsed", "model.conv.strides"} <= set(given)
+    assert not any("crop" in name for name in given)
+
+
+def test_printed_settings_are_what_was_given(sqair, here: Path) -> None:
+    words = ("fit", "clip.mp4", "--height=90", "--model.max-objects=4", "--subtraction.shadow=1", "--train.batch=8")
+    done = sqair(*words, "--print-config")
+    told = tomllib.loads(done.out)
+    assert (told["height"], told["model"], told["train"]) == (90, {"max-objects": 4}, {"batch": 8})
+    assert told["subtraction"]["shadow"] == 1
+    (here / "fit.toml").write_text(done.out)
+    again = sqair("fit", "clip.mp4", "--config", "fit.toml", "--print-config")
+    assert tomllib.loads(again.out) == told
+    assert "model" not in tomllib.loads(sqair("fit", "clip.mp4", "--print-config").out)
+
+
+def test_wrong_usage(refused) -> None:
+    assert "name a clip" in refused(2, "fit")
+    assert "exclude each other" in refused(2, "fit", "a.mp4", "--steps=2", "--minutes=1")
+    assert "exclude each other" in refused(2, "fit", "a.mp4", "--resume", "--overwrite")
+    assert "keeps all its settings" in refused(2, "fit", "a.mp4", "--resume", "--height=3")
+    assert "kind sqair" in refused(2, "fit", "a.mp4", "--model.kind=vrnn")
+    assert "--minutes must be more than 0" in refused(1, "fit", "a.mp4", "--minutes=0")
+    assert "a.mp4 does not exist" in refused(1, "fit", "a.mp4")
+    assert "there is no run runs/fit/a to resume" in refused(1, "fit", "a.mp4", "--resume")
+
+
+# --- clips
+
+
+def squares(frames: int = 60) -> np.ndarray:
+    """Two dark things of 6x6 pixels cross a textured scene."""
+    rng = np.random.default_rng(0)
+    film = np.tile(rng.integers(130, 170, (40, 48), np.uint8), (frames, 1, 1))
+    for t in range(frames):
+        for top, start in ((6, 0), (24, 25)):
+            left = (start + t) % 42
+            film[t, top : top + 6, left : left + 6] = 20
+    return film
+
+
+def turning(frames: int = 40) -> np.ndarray:
+    wide = np.random.default_rng(0).integers(60, 200, (48, 160)).astype(np.uint8)
+    return np.stack([wide[:, 2 * t : 2 * t + 64] for t in range(frames)])
+
+
+@pytest.mark.parametrize(
+    ("film", "complaint"),
+    [
+        (np.tile(squares()[:1], (40, 1, 1)), "nothing moves in clip.npy"),
+        (turning(), "clip.npy does not look like a fixed camera"),
+        (squares(2), "clip.npy has 2 frames, and to learn a camera takes 10"),
+    ],
+    ids=["still", "turning", "two frames"],
+)
+def test_clips_that_no_model_can_be_made_of(film, complaint, refused, here: Path) -> None:
+    np.save(here / "clip.npy", film)
+    assert complaint in refused(1, "fit", "clip.npy")
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with clip.npy and a run fitted to it."""
+    from sqair.cli import main
+
+    folder = tmp_path_factory.mktemp("fitted")
+    np.save(folder / "clip.npy", squares())
+    assert main(["fit", str(folder / "clip.npy"), "--out", str(folder / "run"), *TINY, "--quiet"]) == 0
+    return folder
+
+
+def test_a_fit_is_a_model_with_a_camera(fitted: Path) -> None:
+    run = fitted / "run"
+    assert load_model(run).config.image == (16, 16)
+    for folder in (run, run / "best"):
+        card = read_card(folder)
+        camera = camera_of(card)
+        assert camera is not None
+        assert (camera.height, camera.size, camera.crop, camera.stride) == (40, (40, 48), (16, 16), 1)
+        assert camera.subtraction == SUBTRACTION
+        assert camera.objects.width[1] == pytest.approx(6, abs=1)
+        assert "typical" in card["training"]
+    sequences = load_sequences(run / "sequences.npz")
+    assert sequences.frames.shape == (20, 3, 16, 16)
+    assert sequences.counts is None
+    told = json.loads((run / "fit.json").read_text())
+    assert Camera.from_card(told["camera"]) == camera
+    assert told["survey"]["part"] == [0, 60]
+
+
+def test_stopped_and_resumed_it_ends_with_the_same_weights(
+    fitted: Path, sqair, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the clip is not: only the run's folder is needed."""
+    save = fitted / "frames.npz"
+    from sqair.data.video import open_clips
+
+    (clip,) = open_clips(fitted / "clip.npy")
+    save_frames(save, clip)
+    shutil.copy(save, here / "clip.npz")
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "notify", lambda self, lines: os.kill(os.getpid(), signal.SIGTERM))
+        stopped = sqair("fit", "clip.npz", "--out", "run", *TINY)
+    assert (stopped.code, stopped.out) == (143, "")
+    assert "frame height" in stopped.err
+    assert stopped.err.splitlines()[-1] == "sqair fit: stopped; continue with --resume --out run"
+    assert newest(here / "run").notes.step < 20
+    os.remove("clip.npz")
+    assert sqair("fit", "--resume", "--out", "run", "--quiet") == (0, "Results saved to run\n", "")
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (here / "run", fitted / "run")]
+    assert weights[0] == weights[1]
+    assert camera_of(read_card(here / "run")) == camera_of(read_card(fitted / "run"))
+
+
+def test_another_run_is_not_written_over(fitted: Path, refused) -> None:
+    line = refused(2, "fit", fitted / "clip.npy", "--out", fitted / "run", *TINY)
+    assert "is not empty; continue it with --resume or replace it with --overwrite" in line
+    (fitted / "other").mkdir(exist_ok=True)
+    (fitted / "other" / "note.txt").write_text("mine")
+    assert "holds no run of `sqair fit`" in refused(1, "fit", "--resume", "--out", fitted / "other")
+
+
+def test_the_time_decides_the_steps(fitted: Path, sqair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --steps they are counted, by the budget of a CPU, and a small number is remarked upon."""
+    from sqair.commands import fit_run, speed
+
+    asked = []
+
+    def steps_within(preset, recipe, seconds, mesh):
+        asked.append(seconds)
+        return recipe(20).steps
+
+    monkeypatch.setattr(speed, "steps_within", steps_within)
+    monkeypatch.setattr(fit_run, "train_fitted", lambda fitted, folder, **_: asked.append(fitted.preset.train.steps))
+    done = sqair("fit", fitted / "clip.npy", *TINY[:-1], "--out", "timed")
+    assert done.code == 0, done.err
+    assert asked == [900, 20]
+    assert "training will take about 15 minutes, which are 20 steps" in done.err
+    assert "that is little" in done.err
+
+
+def test_fit_is_a_command() -> None:
+    assert Fit.parse(["clip.mp4"]).video == "clip.mp4"
