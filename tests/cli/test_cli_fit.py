@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import tomllib
@@ -11,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sqair.commands.common import flags_of
 from sqair.commands.fit import Background, Fit, given_names
 from sqair.commands.fit_proposal import Wishes, propose, table
 from sqair.config import ModelConfig, TrainConfig
@@ -23,6 +26,7 @@ from sqair.training.loop import Run
 from sqair.training.resume import newest
 
 SUBTRACTION = Subtraction(look="mixed")
+OBJECTS = Sizes((18.0, 20.0, 24.0), (46.0, 52.0, 60.0))
 SEEN = Survey(
     name="clip",
     size=(480, 640),
@@ -37,11 +41,14 @@ SEEN = Survey(
     busy=1.0,
     counts=(1.0, 3.0, 5.0),
     motion=(0.05, 0.1, 0.2),
-    objects=Sizes((18.0, 20.0, 24.0), (46.0, 52.0, 60.0)),
+    objects=OBJECTS,
 )
+# As in test_cli_end_to_end.py, to the last number, so that what is compiled there serves here.
 TINY = ["--crop", "16", "16", "--length=3", "--sequences=20", "--model.glimpse", "6", "6", "--model.max-objects=2"]
-TINY += ["--model.what-size=4", "--model.width=8", "--train.batch=2", "--train.particles=2"]
-TINY += ["--train.validation-sequences=2", "--train.evaluate-every=10", "--steps=20"]
+TINY += ["--model.what-size=4", "--model.width=8", "--model.output-std=0.3", "--model.scale-limits", "0.02", "1.0"]
+TINY += ["--model.where-prior-mean", "-0.5", "-0.5", "0", "0", "--model.where-prior-std", "0.5", "0.5", "0.5", "0.5"]
+TINY += ["--train.batch=2", "--train.particles=2", "--train.validation-sequences=2", "--train.evaluate-every=2"]
+TINY += ["--train.stage=1", "--steps=2"]
 
 
 def proposed(seen: Survey = SEEN, *, on_cpu: bool = False, **wishes):
@@ -53,7 +60,7 @@ def proposed(seen: Survey = SEEN, *, on_cpu: bool = False, **wishes):
 
 def test_the_usual_thing_becomes_as_large_as_a_digit():
     made = proposed()
-    assert made.camera == Camera(SUBTRACTION, 240, (480, 640), (64, 64), 1, SEEN.objects)
+    assert made.camera == Camera(SUBTRACTION, 240, (480, 640), (64, 64), 1, OBJECTS)
     model = made.model
     assert (model.image, model.glimpse, model.max_objects) == ((64, 64), (28, 12), 3)
     assert model.output_std == 0.3
@@ -78,7 +85,7 @@ def test_proposals_follow_the_size_of_things():
 
 def sized(width: float, height: float, **changes) -> Survey:
     """A clip with things of one size."""
-    return dataclasses.replace(SEEN, objects=Sizes((width,) * 3, (height,) * 3), **changes)
+    return dataclasses.replace(SEEN, objects=Sizes((width, width, width), (height, height, height)), **changes)
 
 
 def test_frames_are_never_scaled_up():
@@ -263,7 +270,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_weights(
     assert (stopped.code, stopped.out) == (143, "")
     assert "frame height" in stopped.err
     assert stopped.err.splitlines()[-1] == "sqair fit: stopped; continue with --resume --out run"
-    assert newest(here / "run").notes.step < 20
+    assert newest(here / "run").notes.step == 1
     os.remove("clip.npz")
     assert sqair("fit", "--resume", "--out", "run", "--quiet") == (0, "Results saved to run\n", "")
     weights = [(folder / "model.safetensors").read_bytes() for folder in (here / "run", fitted / "run")]
@@ -287,16 +294,25 @@ def test_the_time_decides_the_steps(fitted: Path, sqair, monkeypatch: pytest.Mon
 
     def steps_within(preset, recipe, seconds, mesh):
         asked.append(seconds)
-        return recipe(20).steps
+        return recipe(2).steps
 
     monkeypatch.setattr(speed, "steps_within", steps_within)
     monkeypatch.setattr(fit_run, "train_fitted", lambda fitted, folder, **_: asked.append(fitted.preset.train.steps))
     done = sqair("fit", fitted / "clip.npy", *TINY[:-1], "--out", "timed")
     assert done.code == 0, done.err
-    assert asked == [900, 20]
-    assert "training will take about 15 minutes, which are 20 steps" in done.err
+    assert asked == [900, 2]
+    assert "training will take about 15 minutes, which are 2 steps" in done.err
     assert "that is little" in done.err
 
 
-def test_fit_is_a_command() -> None:
-    assert Fit.parse(["clip.mp4"]).video == "clip.mp4"
+def test_the_guide_can_be_typed(sqair) -> None:
+    """Its commands parse, and its flags exist."""
+    guide = (Path(__file__).parents[2] / "docs" / "cameras.md").read_text()
+    commands = re.findall(r"^\$ sqair (.+)$", guide, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        assert sqair(*shlex.split(command), "--print-config").code == 0
+    known = set(flags_of(Fit))
+    flags = set(re.findall(r"`(--[a-z.-]+)", guide)) - {"--train.", "--subtraction."}
+    assert flags
+    assert flags <= known

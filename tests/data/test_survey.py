@@ -107,7 +107,7 @@ def test_things_before_an_empty_background_are_no_moving_camera():
     seen = look(frames)
     assert seen.shake == 0
     check_survey(seen)
-    assert seen.objects == Sizes((8.0,) * 3, (8.0,) * 3)
+    assert seen.objects == Sizes((8.0, 8.0, 8.0), (8.0, 8.0, 8.0))
 
 
 # --- odd clips
