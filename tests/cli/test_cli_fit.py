@@ -138,6 +138,8 @@ def test_wishes_come_first_and_the_rest_follows():
     assert (made.model.conv.decoder_maps, made.model.conv.decoder_hidden) == (7, 128)
     recipe = made.recipe(10_000, wishes)
     assert (recipe.steps, recipe.batch, recipe.warm_up, recipe.particles) == (10_000, 5, 77, 5)
+    steps = dataclasses.replace(wishes, train=TrainConfig(steps=2000), given=("train.steps",))
+    assert propose(SEEN, SUBTRACTION, steps, on_cpu=False).recipe(2000, steps) == proposed().recipe(2000, Wishes())
     assert made.preset("x.npz", recipe).data.size == made.model.image
 
 
@@ -145,7 +147,9 @@ def test_a_cpu_gets_a_smaller_model_and_the_table_tells_all():
     small, large = proposed(on_cpu=True), proposed()
     assert small.model.width < large.model.width
     assert small.train.batch < large.train.batch
-    told = {row.what: row.value for row in table(SEEN, large)}
+    rows = table(SEEN, large, Wishes(crop=(64, 64), given=["model.glimpse"]))
+    told = {row.what: row.value for row in rows}
+    assert [row.what for row in rows if row.why == "as you said"] == ["window", "glimpse"]
     assert told["frame height"] == "240"
     assert told["window"] == "64x64"
     assert told["glimpse"] == "12x28"
@@ -186,6 +190,7 @@ def test_wrong_usage(refused) -> None:
     assert "exclude each other" in refused(2, "fit", "a.mp4", "--resume", "--overwrite")
     assert "keeps all its settings" in refused(2, "fit", "a.mp4", "--resume", "--height=3")
     assert "kind sqair" in refused(2, "fit", "a.mp4", "--model.kind=vrnn")
+    assert "--height must be at least 1" in refused(1, "fit", "a.mp4", "--height=-3")
     assert "--minutes must be more than 0" in refused(1, "fit", "a.mp4", "--minutes=0")
     assert "a.mp4 does not exist" in refused(1, "fit", "a.mp4")
     assert "there is no run runs/fit/a to resume" in refused(1, "fit", "a.mp4", "--resume")

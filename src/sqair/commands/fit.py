@@ -136,6 +136,8 @@ class Fit(Command):
             raise UsageError("--steps and --minutes exclude each other; give one")
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise UserError(f"--minutes must be more than 0, not {self.minutes:g}")
+        if self.height is not None and self.height < 1:
+            raise UserError(f"--height must be at least 1, not {self.height}")
         if self.resume and self.common.overwrite:
             raise UsageError("--resume and --overwrite exclude each other; give one")
         if not self.video and not (self.resume and self.out):
@@ -171,7 +173,7 @@ class Fit(Command):
             self.common.say(f"{clip.name}: {remark}")
         wishes = self._wishes()
         proposal = propose(seen, subtraction, wishes, on_cpu=kind == "cpu")
-        self._show(table(seen, proposal))
+        self._show(table(seen, proposal, wishes))
         with tempfile.TemporaryDirectory() as there:
             file = Path(there) / "sequences.npz"
             self._cut(clip, seen, proposal, file)

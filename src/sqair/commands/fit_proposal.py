@@ -75,7 +75,7 @@ class Proposal(NamedTuple):
     length: int
     model: ModelConfig
     train: TrainConfig
-    """For its own number of steps; `recipe` is for others."""
+    """For its own number of steps, and before the user's wishes; `recipe` knows both."""
 
     def recipe(self, steps: int, wishes: Wishes) -> TrainConfig:
         """How to train for so many steps."""
@@ -104,7 +104,7 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     model = with_given(model, wishes.model, wishes.given, "model.")
     base = PRESETS["tiny" if on_cpu else "sqair-mlp"].train
     train = dataclasses.replace(base, patience=PATIENCE, first_length=min(base.first_length, length))
-    return Proposal(camera, length, model, with_given(train, wishes.train, wishes.given, "train."))
+    return Proposal(camera, length, model, train)
 
 
 def propose_height(size: tuple[int, int], objects: Sizes) -> int:
@@ -199,8 +199,21 @@ def with_given(proposed: T, wished: T, given: Collection[str], prefix: str) -> T
     return dataclasses.replace(proposed, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def table(seen: Survey, proposal: Proposal) -> list[Row]:
-    """What is proposed, and why, for the person who waits."""
+def table(seen: Survey, proposal: Proposal, wishes: Wishes) -> list[Row]:
+    """What is proposed, and why, for the person who waits; what was given needs no reason."""
+    given = {"frame height": wishes.height, "window": wishes.crop, "stride": wishes.stride, "sequences": wishes.length}
+    set_by_hand = {name for name, value in given.items() if value is not None}
+    set_by_hand |= {row for row, name in NAMES.items() if name in wishes.given}
+    return [row._replace(why="as you said") if row.what in set_by_hand else row for row in reasons(seen, proposal)]
+
+
+NAMES = {"glimpse": "model.glimpse", "objects": "model.max_objects", "output std": "model.output_std"}
+NAMES |= {"size of a box": "model.scale_limits", "networks": "model.width"}
+"""Rows, and the fields that they show."""
+
+
+def reasons(seen: Survey, proposal: Proposal) -> list[Row]:
+    """All rows, as if everything were proposed."""
     camera, model, objects = proposal.camera, proposal.model, seen.objects
     if objects is None:
         raise ValueError("nothing moves")
