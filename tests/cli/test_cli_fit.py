@@ -310,6 +310,20 @@ def test_the_time_decides_the_steps(fitted: Path, sqair, monkeypatch: pytest.Mon
     assert "that is little" in done.err
 
 
+def test_how_long_it_takes_is_told_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step compiles; ten steps of 3 s after it leave 489 of 500, at 3 s each."""
+    from sqair.commands import fit_run
+    from sqair.training.loop import Progress
+
+    clock = iter([100.0, 103.0, 130.0, 160.0])
+    monkeypatch.setattr(fit_run.time, "perf_counter", lambda: next(clock))
+    estimate = fit_run.Estimate(500)
+    model = load_model("sqair-strokes")
+    for step in (1, 2, 11, 21):
+        estimate(Progress(step, model, None, [], Path()))
+    assert capsys.readouterr().err == "training will take about 25 minutes, more as sequences grow longer\n"
+
+
 def test_the_guide_can_be_typed(sqair) -> None:
     """Its commands parse, and its flags exist."""
     guide = (Path(__file__).parents[2] / "docs" / "cameras.md").read_text()

@@ -127,7 +127,9 @@ class Fit(Command):
 
         folder = self._folder()
         fitted = read_fitted(folder) if self.resume else self._prepared(folder, kind)
-        train_fitted(fitted, folder, resume=self.resume, quiet=self.common.quiet, tells_time=kind == "cpu")
+        is_counted = self.steps is not None or "train.steps" in self.given or self.resume
+        tells_time = kind == "cpu" and is_counted and not self.common.quiet
+        train_fitted(fitted, folder, resume=self.resume, quiet=self.common.quiet, tells_time=tells_time)
         finish(folder)
 
     def _check_flags(self) -> None:

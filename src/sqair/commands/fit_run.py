@@ -63,7 +63,7 @@ def read_fitted(folder: Path) -> Fitted:
 def train_fitted(fitted: Fitted, folder: Path, *, resume: bool, quiet: bool, tells_time: bool) -> None:
     """Train as `sqair train` does, and leave with 130 or 143 where a signal ended it."""
     preset, label = fitted.preset, Label(fitted.camera)
-    own = [label, Estimate(preset.train.steps)] if tells_time and not quiet else [label]
+    own = [label, Estimate(preset.train.steps)] if tells_time else [label]
     try:
         with watchers(preset, tensorboard=False) as callbacks:
             train(

@@ -148,9 +148,9 @@ def shift_of(before: Float32[ndarray, "h w"], now: Float32[ndarray, "h w"]) -> S
     found = []
     for top in range(0, TILES * height, height):
         for left in range(0, TILES * width, width):
-            tiles = [frame[top : top + height, left : left + width] for frame in (before, now)]
+            old, new = (frame[top : top + height, left : left + width] for frame in (before, now))
             # without their means, which the window would turn into a hill that never moves
-            shift, sure = cv2.phaseCorrelate(*(tile - tile.mean() for tile in tiles), window)
+            shift, sure = cv2.phaseCorrelate(old - old.mean(), new - new.mean(), window)
             if sure >= SURE:
                 found.append(shift)
     if not found:
