@@ -40,18 +40,18 @@ SHOWN = (*CHOSEN_BY, "id_switches", "ghosts_per_1000_frames", "counting", "count
 LARGE = 400
 """Frames of so many rows are halved while settings are tried; in the end those settings are tried on whole frames."""
 LATTICE: dict[str, tuple[Any, ...]] = {
-    "threshold": (0.5, 0.75, 1.0, 1.5, 2.5),
-    "history": (200, 500, 1000, 2000),
-    "shadow": (0.5, 0.6, 0.7, 1.0),
+    "threshold": (0.5, 0.75, 1.0, 1.5, 2.5, 4.0),
+    "history": (100, 200, 500, 1000, 2000),
+    "shadow": (0.4, 0.5, 0.6, 0.7, 1.0),
     "blur": (0.0, 0.7, 1.5),
     "opening": (0, 1, 2, 3),
     "closing": (0, 1, 2, 3, 5),
     "upright": (1.0, 1.5, 2.5, 4.0),
-    "least": (0.0001, 0.0002, 0.0004, 0.0006, 0.001),
+    "least": (0.0002, 0.0004, 0.0006, 0.001, 0.0015, 0.002),
     "pad": (0.95, 1.0, 1.05, 1.1, 1.15, 1.2),
-    "patience": (0, 3, 6, 15, 30, 60),
+    "patience": (3, 6, 15, 30, 60, 100),
     "confirm": (1, 2, 3, 5),
-    "overlap": (0.05, 0.1, 0.2, 0.3, 0.4),
+    "overlap": (0.01, 0.05, 0.1, 0.2, 0.3),
 }
 """The values that are tried of each setting."""
 
@@ -69,20 +69,20 @@ class Rival:
     """Standard deviation of the blur before the subtraction, in pixels."""
     opening: int = 1
     """Radius in pixels."""
-    closing: int = 3
+    closing: int = 1
     """Radius in pixels; `upright` times as much from top to bottom, since people are upright."""
     upright: float = 1.5
-    least: float = 0.0004
+    least: float = 0.001
     """Share of the frame below which a blob is a speck."""
     pad: float = 1.0
     """Boxes are made larger by this factor."""
-    patience: int = 15
+    patience: int = 30
     """Frames for which SORT keeps who is not seen."""
     confirm: int = 2
     """Frames in a row after which SORT believes in an object."""
     shrink: int = 1
     """Frames are made so many times smaller first; radii are in pixels of those."""
-    overlap: float = 0.2
+    overlap: float = 0.1
     """IoU from which on SORT takes a blob for the predicted one."""
 
     @property
