@@ -48,7 +48,7 @@ TINY = ["--crop", "16", "16", "--length=3", "--sequences=20", "--model.glimpse",
 TINY += ["--model.what-size=4", "--model.width=8", "--model.output-std=0.3", "--model.scale-limits", "0.02", "1.0"]
 TINY += ["--model.where-prior-mean", "-0.5", "-0.5", "0", "0", "--model.where-prior-std", "0.5", "0.5", "0.5", "0.5"]
 TINY += ["--train.batch=2", "--train.particles=2", "--train.validation-sequences=2", "--train.evaluate-every=2"]
-TINY += ["--train.stage=1", "--steps=2"]
+TINY += ["--train.stage=1", "--train.discovery-cost=50", "--steps=2"]
 
 
 def proposed(seen: Survey = SEEN, *, on_cpu: bool = False, **wishes):
@@ -125,6 +125,18 @@ def test_dark_foreground_has_a_smaller_output_std():
     assert proposed(dataclasses.replace(SEEN, brightness=0.1)).model.output_std == 0.2
 
 
+def test_discovery_costs_a_share_of_what_a_thing_is_worth():
+    """Of a thing that fills half of its box of 10x26 scaled pixels."""
+    half = dataclasses.replace(SEEN, foreground=3 * 0.5 * 20 * 52 / (480 * 640))
+    worth = 0.5 * 10 * 26 * 0.8**2 / (2 * 0.3**2)
+    assert proposed(half).train.discovery_cost == pytest.approx(0.35 * worth, abs=0.6)
+    assert proposed(dataclasses.replace(SEEN, foreground=0.9)).train.discovery_cost == pytest.approx(
+        0.7 * worth, abs=0.6
+    )
+    wishes = Wishes(train=TrainConfig(discovery_cost=7.0), given=("train.discovery_cost",))
+    assert propose(half, SUBTRACTION, wishes, on_cpu=True).recipe(100, wishes).discovery_cost == 7
+
+
 def test_wishes_come_first_and_the_rest_follows():
     given = ("model.output_std", "model.conv.decoder_maps", "train.batch", "train.warm_up")
     conv = dataclasses.replace(ModelConfig().conv, decoder_maps=7, decoder_hidden=9)
@@ -138,7 +150,7 @@ def test_wishes_come_first_and_the_rest_follows():
     assert (made.model.conv.decoder_maps, made.model.conv.decoder_hidden) == (7, 128)
     recipe = made.recipe(10_000, wishes)
     assert (recipe.steps, recipe.batch, recipe.warm_up, recipe.particles) == (10_000, 5, 77, 5)
-    steps = dataclasses.replace(wishes, train=TrainConfig(steps=2000), given=("train.steps",))
+    steps = Wishes(train=TrainConfig(steps=2000), given=("train.steps",))
     assert propose(SEEN, SUBTRACTION, steps, on_cpu=False).recipe(2000, steps) == proposed().recipe(2000, Wishes())
     assert made.preset("x.npz", recipe).data.size == made.model.image
 

@@ -41,6 +41,8 @@ WIDER = 1.15
 """A box is so much wider than a blob: what fades at the edges belongs to the thing."""
 SPARE = 1.5
 """A box may be so many times larger than large things are."""
+COST, LEAST_FILLED = 0.35, 0.4
+"""Share of a thing's nats that its discovery costs, and share of its box that it fills, at least."""
 STDS = (0.25, 0.7)
 """Least and largest prior std of a size, in logits."""
 
@@ -103,7 +105,9 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     model = propose_model(seen, sides, crop, is_whole=crop == frame, networks=wishes.networks, on_cpu=on_cpu)
     model = with_given(model, wishes.model, wishes.given, "model.")
     base = PRESETS["tiny" if on_cpu else "sqair-mlp"].train
-    train = dataclasses.replace(base, patience=PATIENCE, first_length=min(base.first_length, length))
+    cost = propose_cost(seen, sides, model.output_std)
+    first = min(base.first_length, length)
+    train = dataclasses.replace(base, patience=PATIENCE, first_length=first, discovery_cost=cost)
     return Proposal(camera, length, model, train)
 
 
@@ -163,6 +167,18 @@ def propose_model(
     )
 
 
+def propose_cost(seen: Survey, sides: Sizes, output_std: float) -> float:
+    """What it costs, at first, to discover a thing: a share of what leaving it out would cost, in nats.
+
+    With much less, several slots share one solid thing; with as much as it is worth, none is ever discovered.
+    """
+    box = sides.width[1] * sides.height[1]
+    scale = box / (seen.objects.width[1] * seen.objects.height[1]) if seen.objects else 1.0
+    seen_area = scale * seen.foreground * seen.size[0] * seen.size[1] / max(1.0, seen.counts[1])
+    area = min(box, max(LEAST_FILLED * box, seen_area))
+    return float(round(COST * area * seen.brightness**2 / (2 * output_std**2)))
+
+
 def fitting(side: float, most: int) -> int:
     """A side of a glimpse: a multiple of four, for the subpixel decoder, that is no smaller than the usual thing."""
     return min(max(SMALLEST_GLIMPSE, 4 * math.ceil(side / 4 - ROUNDING)), 4 * (most // 4))
@@ -208,7 +224,7 @@ def table(seen: Survey, proposal: Proposal, wishes: Wishes) -> list[Row]:
 
 
 NAMES = {"glimpse": "model.glimpse", "objects": "model.max_objects", "output std": "model.output_std"}
-NAMES |= {"size of a box": "model.scale_limits", "networks": "model.width"}
+NAMES |= {"size of a box": "model.scale_limits", "networks": "model.width", "discovery cost": "train.discovery_cost"}
 """Rows, and the fields that they show."""
 
 
@@ -232,6 +248,7 @@ def reasons(seen: Survey, proposal: Proposal) -> list[Row]:
         Row("size of a box", "{:g} to {:g}".format(*model.scale_limits), "share of the window"),
         Row("stride", str(camera.stride), f"things go {usual:.2f} of their size from frame to frame"),
         Row("sequences", f"{first} to {proposal.length} frames", f"{seen.part[1] - seen.part[0]} frames to learn from"),
+        Row("discovery cost", f"{proposal.train.discovery_cost:g} nats", "a third of what one thing is worth"),
         Row("networks", f"{model.networks}, width {model.width}", "--networks conv is slower, and finer"),
     ]
 
