@@ -5,6 +5,7 @@ the others. Ray is an extra, imported only when it is asked for. Standard librar
 """
 
 import contextlib
+import importlib
 import importlib.util
 import io
 import logging
@@ -108,8 +109,7 @@ def connected(address: str) -> Iterator[Any]:
     if address == LOCAL:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with contextlib.redirect_stdout(io.StringIO()):
-        import ray
-
+        ray = importlib.import_module("ray")  # an extra, which type checkers need not find
         try:
             with _own_signals():
                 _start(ray, address)
