@@ -78,6 +78,8 @@ def run_items(
     Without an address this process does all of it. With one, `work` and the items are sent to workers, which have
     `environment` added to theirs; each has its part of the CPUs, and a GPU unless `device` is "cpu" or there is none.
     """
+    if not items:
+        return
     if address is not None:
         with connected(address) as ray:
             return _spread(ray, items, work, on_done, stop, retries, _options(ray, len(items), device, environment))

@@ -14,6 +14,8 @@ from typing import BinaryIO
 
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 """How an address begins; a drive of Windows has one letter only."""
+AFTER_PATH = re.compile(r"[?#; ]")
+"""What may follow an address's path: a question, a part, parameters, options."""
 
 
 @contextlib.contextmanager
@@ -74,16 +76,24 @@ def sync_folder(path: Path) -> None:
 def without_secrets(source: str) -> str:
     """What a source may be called on screen and in files: an address loses user, password and what follows its path.
 
-    Where it is not clear what belongs to a password, such as one with a slash in it, more is left out.
+    Where it is not clear what belongs to a password, more is left out. Addresses may be nested or listed, as FFmpeg
+    has it: `cache:http://...`, `concat:http://...|http://...`.
     """
     source = printable(source)
-    scheme, slashes, rest = source.partition("://")
-    if not slashes or not ADDRESS.fullmatch(f"{scheme}:"):
+    if not ADDRESS.match(source):
         return source
+    return "|".join(_cleaned(part) for part in source.split("|"))
+
+
+def _cleaned(address: str) -> str:
+    """One address, perhaps nested."""
+    scheme, slashes, rest = address.partition("://")
+    if not slashes:
+        return address
     host = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    if "@" in host or (":" in host and "@" in rest):
-        rest = re.split(r"[?#]", rest.partition("@")[2], maxsplit=1)[0].rpartition("@")[2]
-    return f"{scheme}://{re.split(r'[?#]', rest, maxsplit=1)[0]}"
+    if "@" in host or (":" in rest.partition("@")[0] and "@" in rest):
+        rest = AFTER_PATH.split(rest.partition("@")[2], maxsplit=1)[0].rpartition("@")[2]
+    return f"{scheme}://{AFTER_PATH.split(rest, maxsplit=1)[0]}"
 
 
 def printable(name: str) -> str:

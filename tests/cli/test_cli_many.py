@@ -70,6 +70,56 @@ def test_a_folder_for_another_source_is_not_reused(refused, sqair, models: Path,
     assert "out/clip-0 is for videos/clip-0.npy, not more/clip-0.npy" in line
 
 
+def test_only_what_is_the_same_and_whole_is_finished(sqair, models: Path, videos: Path, here: Path) -> None:
+    """Resuming one clip: files that were lost, and a clip that has changed, are tracked anew; other flags refused."""
+    words = ("track", "videos/clip-0.npy", "--model", models / "tiny", "--out", "out", "--resume")
+    stamp = (here / "out/summary.json").stat
+
+    def again(*more: str) -> bool:
+        before = stamp().st_mtime_ns
+        assert sqair(*words, *more).code == 0
+        return stamp().st_mtime_ns != before
+
+    assert sqair(*words[:-1]).code == 0
+    assert not again()
+    assert again("--export", "coco")
+    assert (here / "out/coco.json").exists()
+    assert again()  # the page and all else without it, as asked
+    (here / "out/tracks.json").write_text("")
+    assert again()
+    assert (here / "out/tracks.json").stat().st_size > 0
+    (here / "out/summary.json").write_text('{"source": "clip-0.npy"}')
+    assert again()
+    assert "begun with another --particles" in sqair(*words, "--particles", "2").err
+    np.save(here / "videos" / "clip-0.npy", np.full((5, 16, 16), 9, np.uint8))
+    assert again()
+    assert json.loads((here / "out/summary.json").read_text())["frames"] == 5
+    assert "out is for clip-0.npy" in sqair("track", "videos/clip-1.npy", *words[2:]).err
+
+
+def test_what_was_to_be_replaced_is_not_finished(sqair, models: Path, videos: Path, here: Path, monkeypatch) -> None:
+    """--overwrite with other flags, killed before the last clip: going on tracks that one with the new flags."""
+    words = ("track", "videos/clip-0.npy", "videos/clip-1.npy", "--model", models / "tiny", "--out", "out")
+    assert sqair(*words).code == 0
+    real = track_clip.follow
+
+    def follow(job: Any, clip: Any, *rest: Any) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(job, clip, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(track_clip, "follow", follow)
+        assert sqair(*words, "--seed", "7", "--overwrite").code == 143
+    assert sqair(*words, "--seed", "7", "--resume").code == 0
+    for name in ("clip-0", "clip-1"):
+        assert json.loads((here / "out" / name / "summary.json").read_text())["made"]["seed"] == 7
+
+
+def test_nothing_left_needs_no_cluster() -> None:
+    """No item, no Ray: this would fail where none is installed."""
+    run_items([], str, address="localhost:1", on_done=lambda item, outcome: None)
+
+
 def test_ray_is_asked_for_and_checked(refused, models: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("track", "videos", "--model", models / "tiny", "--ray")
     for command in (words, ("ablate", "default", "--ray")):

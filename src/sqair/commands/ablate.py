@@ -216,7 +216,11 @@ def finished(command: Ablate, item: Item) -> dict[str, Any] | None:
 
 
 def earlier(items: Sequence[Item]) -> list[dict[str, Any]]:
-    """The results beside these, by their names."""
-    own = {item.folder for item in items}
-    paths = sorted(path for path in items[0].folder.parent.glob(f"*/{RECORD}") if path.parent not in own)
-    return [json.loads(path.read_text()) for path in paths]
+    """The results beside these, by their names; damaged ones are left out."""
+    own, found = {item.folder for item in items}, []
+    for path in sorted(path for path in items[0].folder.parent.glob(f"*/{RECORD}") if path.parent not in own):
+        try:
+            found.append(json.loads(path.read_bytes()))
+        except (OSError, ValueError, RecursionError):
+            print(f"warning: {path} is damaged; it is not in the table", file=sys.stderr)
+    return found

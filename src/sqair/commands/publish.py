@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sqair.files import sync_folder as sync
+
 
 @contextlib.contextmanager
 def published(folder: Path, names: Sequence[str]) -> Iterator[Path]:
@@ -19,11 +21,14 @@ def published(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
     try:
         yield part
+        for path in part.rglob("*"):
+            sync(path)  # a name must not outlive a power cut that its content does not
         folder.mkdir(exist_ok=True)
         for name in reversed(names):
             remove(folder / name)
         for path in sorted(part.iterdir(), key=lambda each: each.name == names[-1]):
             path.rename(folder / path.name)
+        sync(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
         for path in made:  # those that hold results stay

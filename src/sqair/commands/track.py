@@ -91,10 +91,10 @@ class Track(Command):
             raise next(item.error for item in items if item.error)
         if self.resume:
             check_same(self, folder, items)
-        if self.ray is None:
-            choose_device(self.common)
-        elif any(item.clip and item.clip.live for item in items):
+        if self.ray is not None and any(item.clip and item.clip.live for item in items):
             raise UsageError("a camera or a stream has one reader; leave --ray out")
+        if self.ray is None or len(items) == 1:
+            choose_device(self.common)
         job = load_job(self, self.model)
         if len(items) == 1:
             self._one(job, items[0])
@@ -104,12 +104,13 @@ class Track(Command):
     def _one(self, job: "Job", item: "Item") -> None:
         """Track the one clip there is."""
         from sqair.commands.track_clip import describe
-        from sqair.commands.track_many import finished
+        from sqair.commands.track_many import finished, made_of
         from sqair.training.pace import catch_signals
 
         with catch_signals() as caught:
             job.stop = lambda: bool(caught)
-            summary = (finished(item) if self.resume else None) or Work(self, job)(item)
+            made = made_of(item, self, job.card)
+            summary = (finished(item, made) if self.resume else None) or Work(self, job)(item)
         print(describe(summary))
         finish(item.place)
         stopped(caught)
@@ -139,13 +140,13 @@ class Track(Command):
         from sqair.cluster import Outcome, run_items
         from sqair.commands.tally import Tally
         from sqair.commands.track_clip import warn
-        from sqair.commands.track_many import environment, finished, say_found
+        from sqair.commands.track_many import environment, finished, made_of, say_found
 
         left = []
         for item in items:
             if item.error is not None:
                 batch.fail(item, reason(item.error))
-            elif self.resume and (summary := finished(item)):
+            elif self.resume and (summary := finished(item, made_of(item, self, job.card))):
                 batch.add(item, summary)
             else:
                 left.append(item)
@@ -189,9 +190,11 @@ class Work:
     def __call__(self, item: "Item") -> dict[str, Any]:
         """Track one clip into its folder; returns its summary."""
         from sqair.commands.track_clip import track_clip
+        from sqair.commands.track_many import made_of
 
         job = self.job or job_of_worker(self.command, self.model)
-        return track_clip(job, item.opened(self.command.rate), item.place, item.gt)
+        made = made_of(item, self.command, job.card)
+        return track_clip(job, item.opened(self.command.rate), item.place, item.gt, made)
 
 
 @functools.lru_cache(maxsize=1)

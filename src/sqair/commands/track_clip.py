@@ -46,8 +46,10 @@ class Job:
     compiled: bool = False
 
 
-def track_clip(job: Job, clip: Clip, folder: Path, gt: str | None) -> dict[str, Any]:
-    """Track one clip into a folder; returns its summary."""
+def track_clip(
+    job: Job, clip: Clip, folder: Path, gt: str | None, made: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Track one clip into a folder; returns its summary, which tells of what it was `made`."""
     command = job.command
     truth = None if gt is None else read_truth(gt, frames=clip.frames, size=clip.size)
     overlay = Overlay(clip.size, clip.rate)
@@ -76,6 +78,8 @@ def track_clip(job: Job, clip: Clip, folder: Path, gt: str | None) -> dict[str, 
             summary["metrics"] = tracking_metrics(truth.tracks, found, ignored=truth.ignored)
         page.close({name: value for name, value in summary.items() if name != "impression"})
         export(part, command.export)
+        files = {path.name: path.stat().st_size for path in sorted(part.iterdir()) if path.is_file()}
+        summary |= {"made": made, "files": files}
         write_json(part / SUMMARY, summary)
     warn(clip.name, summary["remarks"])
     return summary

@@ -1,8 +1,8 @@
 """The clips of ``sqair track``: which there are, which are finished, what became of each, and the table of all.
 
-Every clip has a folder, which has a summary.json from the moment that all its other files are there: that is what tells
-a finished clip, so that none is tracked twice. results.json tells from the start what is to be done, and in the end,
-as results.csv does, what came of it.
+Every clip has a folder, which has a summary.json from the moment that all its other files are there; it tells of what
+it was made and how large they are. So a finished clip is known, and none is tracked twice. results.json tells from the
+start what is to be done, and in the end, as results.csv does, what came of it.
 """
 
 import csv
@@ -11,7 +11,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ from sqair.config import UsageError, UserError
 from sqair.data.video import IMAGES, VIDEOS, Clip, natural, open_clips
 from sqair.files import ADDRESS, without_secrets
 from sqair.training.files import write_json, write_text
+from sqair.training.manifest import checksum
 
 if TYPE_CHECKING:
     from sqair.commands.track import Track
@@ -113,34 +114,71 @@ def places_of(folder: Path, names: Sequence[str]) -> list[Path]:
 # --- which are finished
 
 
-def finished(item: Item) -> dict[str, Any] | None:
-    """The summary of a clip that an earlier command tracked to its end."""
+def made_of(item: Item, command: "Track", card: Mapping[str, Any]) -> dict[str, Any]:
+    """All that decides what tracking a clip gives and writes: flags, and what names the model, the clip and its truth.
+
+    Names are checksums: results are passed on, and the folders of this machine are nobody else's business.
+    """
+    return {
+        **decisive(command),
+        "card": checksum(card),
+        "clip": checksum([identity(item.source), item.number]),
+        "gt": None if item.gt is None else checksum(identity(item.gt)),
+        "export": list(command.export),
+    }
+
+
+def identity(source: str) -> list[Any]:
+    """What tells a file from all others and from what it was before; an address is its own."""
+    if ADDRESS.match(source):
+        return [source]
+    path = Path(source).expanduser()
+    try:
+        about = path.stat()
+    except OSError:
+        return [str(path.absolute())]
+    return [str(path.absolute()), about.st_size, about.st_mtime_ns]
+
+
+def finished(item: Item, made: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The summary of a clip that an earlier command tracked to its end as this one would, and whose files are whole."""
     try:
         summary = json.loads((item.place / SUMMARY).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        whole = all((item.place / name).stat().st_size == size for name, size in summary["files"].items())
+        same = summary["made"] == made and not summary.get("stopped")
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
-    whole = isinstance(summary, dict) and summary.get("source") == item.name and not summary.get("stopped")
-    return summary if whole else None
+    return summary if whole and same else None
 
 
 def check_same(command: "Track", folder: Path, items: Sequence[Item]) -> None:
     """Refuse to go on with what was begun with other settings, or where a folder belongs to another source."""
-    try:
-        begun = json.loads((folder / RESULTS).read_bytes())
-        before = {row["clip"]: row["source"] for row in begun["clips"]}
-        settings = dict(begun["settings"])
-    except (OSError, ValueError, KeyError, TypeError):
+    begun = read_table(folder / (SUMMARY if len(items) == 1 else RESULTS))
+    settings, rows = begun.get("made" if len(items) == 1 else "settings"), begun.get("clips", [])
+    if not isinstance(settings, dict):
         return
     now = decisive(command)
     if changed := [name for name in DECIDES if settings.get(name) != now[name]]:
         raise UsageError(
             f"{folder} was begun with another --{', --'.join(changed)}; repeat it, or choose another --out"
         )
+    before = {row.get("clip"): row.get("source") for row in rows}
+    if len(items) == 1 and begun.get("source") != items[0].name:
+        before = {folder.name: begun.get("source")}
     for item in items:
         if before.get(item.place.name, source_of(item)) != source_of(item):
             raise UsageError(
                 f"{item.place} is for {before[item.place.name]}, not {source_of(item)}; choose another --out"
             )
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A JSON object of ours; empty where there is none, or a damaged one."""
+    try:
+        found = json.loads(path.read_bytes())
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 def decisive(command: "Track") -> dict[str, Any]:

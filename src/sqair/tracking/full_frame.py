@@ -27,7 +27,7 @@ from sqair.tracking.clips import Seen
 from sqair.tracking.filter import Found
 from sqair.tracking.joining import CERTAIN, Joiner, Told, Views
 from sqair.tracking.tracker import check_settings
-from sqair.tracking.windows import Grid, WindowTracker
+from sqair.tracking.windows import BLOCK, Grid, WindowTracker
 
 CORE = 0.25
 """A view may begin a track if it lies so far in the middle of its window; with half of a window shared, one does."""
@@ -67,9 +67,8 @@ class FullFrame:
         size = scaled_size(clip.size, camera.height)
         self.fit = Fit(clip.size, size, self.channels)
         self.foreground = Foreground(camera.subtraction)
-        self.tracker = WindowTracker(
-            model, jax.random.key(seed), Grid(size, model.config.image), pictures=show is not None
-        )
+        grid, pictures, block = Grid(size, model.config.image), show is not None, 1 if clip.live else BLOCK
+        self.tracker = WindowTracker(model, jax.random.key(seed), grid, pictures=pictures, block=block)
         self.lag = CERTAIN - 1
 
     def __iter__(self) -> Iterator[Seen]:

@@ -22,6 +22,8 @@ from sqair.tracking.filter import Found, Memory, Settings, first_memory, follow
 
 OVERLAP = 0.5
 """Share of a window that its neighbour sees, too, at least."""
+BLOCK = 8
+"""Frames of all windows that go through the compiled program at once."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class WindowTracker:
     """Follows all windows of a picture, as `Tracker` does a single one: the mode of q, no lag."""
 
     def __init__(
-        self, model: SequenceModel, key: PRNGKeyArray, grid: Grid, *, pictures: bool = False, block: int = 8
+        self, model: SequenceModel, key: PRNGKeyArray, grid: Grid, *, pictures: bool = False, block: int = BLOCK
     ) -> None:
         self.model, self.grid, self.block = model, grid, block
         self.settings = Settings(pictures=pictures)
