@@ -38,5 +38,5 @@ def test_memory_is_flat(squares: Path, tmp_path: Path, record_property: Callable
     first, last = used[4:9].mean(), used[-5:].mean()
     assert last - first < 8, f"{first:.1f} MiB became {last:.1f} MiB: {np.round(used, 1).tolist()}"
     record_property("steps", STEPS)
-    record_property("megabytes_after_a_tenth", round(used[1], 1))
-    record_property("megabytes_at_the_end", round(used[-1], 1))
+    record_property("megabytes_after_a_tenth", round(float(used[1]), 1))
+    record_property("megabytes_at_the_end", round(float(used[-1]), 1))
