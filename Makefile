@@ -67,7 +67,7 @@ audit:  ## known weaknesses of the locked dependencies; asks a public database
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip --disable-pip-version-check install --quiet "pip-audit>=2.9"; }
 	@.venv-audit/bin/python -c 'import json, urllib.request as u; json.load(u.urlopen("https://pypi.org/pypi/pip/24.0/json", timeout=20))["vulnerabilities"]' 2>/dev/null \
 		|| { echo "make audit: the list of weaknesses at pypi.org cannot be reached from here; nothing was checked"; exit 1; }
-	@for each in constraints.txt constraints-extras.txt constraints-cluster.txt; do \
+	@for each in constraints*.txt; do \
 		.venv-audit/bin/pip-audit --strict --disable-pip --requirement $$each || exit 1; done
 
 lock: $(READY)  ## choose the newest allowed version of every dependency and write the constraints

@@ -10,6 +10,7 @@ import importlib.util
 import io
 import logging
 import os
+import queue
 import secrets
 import signal
 import socket
@@ -28,8 +29,8 @@ RETRIES = 3
 """How often an item is tried again after its worker died."""
 STORE = 128 * 2**20
 """Bytes that a local cluster sets aside for what workers hand over; our results are small."""
-PATIENCE = 10.0
-"""Seconds in which a cluster must answer."""
+PATIENCE = 30.0
+"""Seconds in which a cluster that runs already must answer."""
 SECONDS = 0.5
 """How long to wait before asking again whether to stop."""
 
@@ -51,11 +52,12 @@ def check_ray(address: str) -> None:
     """Refuse to begin what needs Ray where it is not installed, or where no cluster can be."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("--ray needs a package that is not installed; run `pip install 'sqair[cluster]'`")
-    host, _, port = address.removeprefix("ray://").rpartition(":")
     if address in (LOCAL, "auto"):
         return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdecimal()):
         raise UsageError(f"--ray must be {LOCAL}, auto or HOST:PORT, not {address}")
+    host = host.removeprefix("[").removesuffix("]")  # as IPv6 is written before a port
     try:
         socket.create_connection((host, int(port)), timeout=PATIENCE).close()  # Ray itself would wait for minutes
     except (OSError, OverflowError) as error:
@@ -68,6 +70,8 @@ def run_items(
     *,
     address: str | None,
     on_done: Callable[[T, Outcome], None],
+    on_start: Callable[[], None] = lambda: None,
+    on_died: Callable[[T, int], None] = lambda item, tries: None,
     stop: Callable[[], bool] = lambda: False,
     retries: int = RETRIES,
     device: str = "auto",
@@ -77,12 +81,14 @@ def run_items(
 
     Without an address this process does all of it. With one, `work` and the items are sent to workers, which have
     `environment` added to theirs; each has its part of the CPUs, and a GPU unless `device` is "cpu" or there is none.
+    `on_start` is called when work can begin, `on_died` when the worker of an item died, with how often it was tried.
     """
-    if not items:
-        return
-    if address is not None:
+    if address is not None and items:
         with connected(address) as ray:
-            return _spread(ray, items, work, on_done, stop, retries, _options(ray, len(items), device, environment))
+            workers = Workers(ray, work, _options(ray, len(items), device, environment))
+            on_start()
+            return _spread(workers, items, on_done, on_died, stop, retries)
+    on_start()
     for item in items:
         if stop():
             return
@@ -110,24 +116,43 @@ def connected(address: str) -> Iterator[Any]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if address == LOCAL:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    else:
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # it would warn on stderr before we can say more
     with contextlib.redirect_stdout(io.StringIO()):
         ray = importlib.import_module("ray")  # an extra, which type checkers need not find
+        with _own_signals():
+            _start(ray, address)
         try:
-            with _own_signals():
-                _start(ray, address)
             yield ray
         finally:
             ray.shutdown()
 
 
 def _start(ray: Any, address: str) -> None:
-    """Begin a local cluster, or join another."""
-    own = {"include_dashboard": False, "object_store_memory": STORE} if address == LOCAL else {}
+    """Begin a local cluster, or join another, which must answer in time."""
+    told = {"address": address, "log_to_driver": False, "logging_level": logging.CRITICAL}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **own)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        if address == LOCAL:
+            ray.init(**told, include_dashboard=False, object_store_memory=STORE)
+        else:
+            logging.getLogger("ray").setLevel(logging.CRITICAL)  # it warns that it leaves SIGTERM to others
+            within(PATIENCE, lambda: ray.init(**told))
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         first = str(error).partition("\n")[0]
         raise UserError(f"cannot use the Ray cluster at {address}: {first}") from error
+
+
+def within(seconds: float, call: Callable[[], Any]) -> Any:
+    """What a call returns; TimeoutError when that takes too long: it then goes on, unheard, until the process ends."""
+    ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    threading.Thread(target=lambda: ended.put(attempt(lambda _: call(), None)), daemon=True).start()
+    try:
+        outcome = ended.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"it did not answer within {seconds:g} seconds") from None
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value
 
 
 @contextlib.contextmanager
@@ -152,34 +177,54 @@ def _options(ray: Any, count: int, device: str, environment: Mapping[str, str] |
     return {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0, "runtime_env": {"env_vars": told}}
 
 
+class Workers:
+    """Those of a cluster, and what they have to do."""
+
+    def __init__(self, ray: Any, work: Callable[[T], Any], options: Mapping[str, Any]) -> None:
+        def sqair(item: T) -> Outcome:  # workers bear this name while they have an item
+            return attempt(work, item)
+
+        self.ray, self.remote = ray, ray.remote(sqair).options(**options)
+        self.most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)) // options["num_cpus"])
+        """Items that are sent ahead, so that none of them waits."""
+        self.running: dict[Any, tuple[Any, int]] = {}
+
+    def send(self, item: Any, tries: int) -> None:
+        """Have an item done."""
+        self.running[self.remote.remote(item)] = item, tries
+
+    def ended(self, most: int, seconds: float) -> Iterator[tuple[Any, Outcome]]:
+        """Items that have ended, waiting a while for so many of them."""
+        references = list(self.running)
+        for reference in self.ray.wait(references, num_returns=most, timeout=seconds)[0] if references else ():
+            item, tries = self.running.pop(reference)
+            yield item, _fetched(self.ray, reference)._replace(tries=tries)
+
+
 def _spread(
-    ray: Any,
+    workers: Workers,
     items: Sequence[T],
-    work: Callable[[T], Any],
     on_done: Callable[[T, Outcome], None],
+    on_died: Callable[[T, int], None],
     stop: Callable[[], bool],
     retries: int,
-    options: Mapping[str, Any],
 ) -> None:
     """Keep all workers busy until every item is done, tried too often, or all is stopped."""
-
-    def sqair(item: T) -> Outcome:
-        return attempt(work, item)
-
-    remote = ray.remote(sqair).options(**options)
-    ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)) // options["num_cpus"])
-    waiting, running = deque((item, 1) for item in items), {}
-    while (waiting or running) and not stop():
-        while waiting and len(running) < ahead:
-            item, tries = waiting.popleft()
-            running[remote.remote(item)] = item, tries
-        for reference in ray.wait(list(running), timeout=SECONDS)[0]:
-            item, tries = running.pop(reference)
-            outcome = _fetched(ray, reference)
-            if isinstance(outcome.error, Died) and tries <= retries:
-                waiting.appendleft((item, tries + 1))
+    waiting = deque((item, 1) for item in items)
+    while (waiting or workers.running) and not stop():
+        while waiting and len(workers.running) < workers.most:
+            workers.send(*waiting.popleft())
+        for item, outcome in workers.ended(1, SECONDS):
+            if isinstance(outcome.error, Died) and outcome.tries <= retries:
+                on_died(item, outcome.tries)
+                waiting.appendleft((item, outcome.tries + 1))
             else:
-                on_done(item, outcome._replace(tries=tries))
+                on_done(item, outcome)
+    for item, outcome in workers.ended(len(workers.running), 0):  # when all is stopped, some may just have ended
+        if isinstance(outcome.error, Died):
+            on_died(item, outcome.tries)
+        else:
+            on_done(item, outcome)
 
 
 def _fetched(ray: Any, reference: Any) -> Outcome:

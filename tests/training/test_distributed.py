@@ -79,9 +79,8 @@ def test_who_is_who(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_job("a:1", 2, 1, {}) == Job("a:1", 2, 1)
     assert find_job("a:1", None, None, SLURM) == Job("a:1", 4, 2)
     assert find_job("a:1", 4, None, KUBERNETES) == Job("a:1", 4, 3)
-    for client, job in ((None, None), (object(), Job())):
-        monkeypatch.setattr(hosts.importlib.util, "find_spec", lambda _, client=client: client)
-        assert find_job(None, None, None, KUBERNETES) == job
+    monkeypatch.setattr(hosts.importlib.util, "find_spec", lambda _: object())
+    assert find_job(None, None, None, KUBERNETES) == Job()
 
 
 @pytest.mark.parametrize(
@@ -96,6 +95,24 @@ def test_who_is_who(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jobs_that_cannot_be(words: tuple[str | None, int | None, int | None], line: str) -> None:
     with pytest.raises(UsageError, match=line):
         find_job(*words, {})
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "environment", "line"),
+    [
+        (None, KUBERNETES, "run `pip install kubernetes`"),
+        (None, SLURM | {"SLURM_NTASKS": "4(x2)"}, r"SLURM_NTASKS is '4\(x2\)', which is no number"),
+        ("a:1", SLURM | {"SLURM_PROCID": "-1"}, "SLURM_PROCID is '-1', which is no number"),
+        ("a:1", KUBERNETES | {"JOB_COMPLETION_INDEX": ""}, "JOB_COMPLETION_INDEX is '', which is no number"),
+    ],
+)
+def test_what_a_cluster_tells_wrongly(
+    coordinator: str | None, environment: dict[str, str], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a process would train alone, or not at all, and not say why."""
+    monkeypatch.setattr(hosts.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=line):
+        find_job(coordinator, None, None, environment)
 
 
 def test_a_job_that_does_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,18 @@
-"""How a command that does many things shows them as they end: a bar on a terminal, lines in a pipe. Always stderr."""
+"""How a command that does many things shows them as they end: a bar on a terminal, lines in a pipe; and tables of them.
+
+What it shows goes to stderr.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from sqair.training.files import write_text
 
 
 class Tally:
@@ -28,3 +39,13 @@ class Tally:
         line = f"{self.done}/{self.total}  {text}"
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
         self.bar.update(self.task, completed=self.done)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, first: Sequence[str]) -> None:
+    """A table with the columns of all rows, those named `first` before the others."""
+    columns = dict.fromkeys([*first, *(name for row in rows for name in row)])
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(columns), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(path, text.getvalue())

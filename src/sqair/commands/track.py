@@ -82,10 +82,11 @@ class Track(Command):
         """Track every clip; one that fails does not stop the others."""
         self.common.say(f"tracking {', '.join(map(without_secrets, self.sources))} with {self.model}")
         from sqair.commands.track_many import check_same, find_items
-        from sqair.training.runs import choose_folder
+        from sqair.training.lock import locked
+        from sqair.training.runs import check_folder, choose_folder
 
-        out, replace = Path(self.out) if self.out is not None else None, self.common.overwrite
-        folder = choose_folder(self.NAME, folder_name(self.sources[0]), out, resume=self.resume, overwrite=replace)
+        out, how = Path(self.out) if self.out is not None else None, {"overwrite": self.common.overwrite}
+        folder = choose_folder(self.NAME, folder_name(self.sources[0]), out, resume=self.resume, **how)
         items = find_items(self, folder)
         if all(item.error for item in items):
             raise next(item.error for item in items if item.error)
@@ -95,11 +96,15 @@ class Track(Command):
             raise UsageError("a camera or a stream has one reader; leave --ray out")
         if self.ray is None or len(items) == 1:
             choose_device(self.common)
-        job = load_job(self, self.model)
-        if len(items) == 1:
-            self._one(job, items[0])
+            job = load_job(self, self.model)
         else:
-            self._many(job, folder, items)
+            job = job_of_driver(self)
+        with locked(folder):
+            check_folder(folder, resume=self.resume, **how)  # another command may have come first
+            if len(items) == 1:
+                self._one(job, items[0])
+            else:
+                self._many(job, folder, items)
 
     def _one(self, job: "Job", item: "Item") -> None:
         """Track the one clip there is."""
@@ -117,19 +122,16 @@ class Track(Command):
 
     def _many(self, job: "Job", folder: Path, items: "list[Item]") -> None:
         """Track all clips, those that are finished left out, and keep the table of them."""
-        from sqair.commands.track_many import Batch, tidy
-        from sqair.training.lock import locked
+        from sqair.commands.track_many import Batch
         from sqair.training.pace import catch_signals
 
         batch = Batch(self, folder, items)
-        with locked(folder), catch_signals() as caught:
+        with catch_signals() as caught:
             job.stop = lambda: bool(caught)
-            batch.write()
             try:
                 self._track(job, batch, items)
             finally:
-                tidy(folder)
-                batch.write()
+                batch.end()
         self._conclude(batch)
         stopped(caught)
         if batch.failures:
@@ -167,7 +169,8 @@ class Track(Command):
         sent = left if self.ray is None else [item.sent() for item in left]
         how: Any = {"device": self.common.device, "environment": environment(batch.folder)}
         with Tally(len(left), quiet=self.common.quiet or self.ray is None) as tally:  # here a clip tells of itself
-            run_items(sent, work, address=self.ray, on_done=on_done, stop=job.stop, **how)
+            told: Any = {"on_start": batch.begin, "on_done": on_done, "on_died": batch.died}
+            run_items(sent, work, address=self.ray, stop=job.stop, **told, **how)
 
     def _conclude(self, batch: "Batch") -> None:
         """Print what was found and what failed."""
@@ -212,6 +215,20 @@ def load_job(command: Track, model: str) -> "Job":
     from sqair.training.checkpoint import read_card
 
     return Job(command, load_objects(model), read_card(model), stop=lambda: False)
+
+
+def job_of_driver(command: Track) -> "Job":
+    """What a command knows whose workers load the model: its card. It computes nothing, so it must not wake jax.
+
+    A process that did would hold memory of a GPU that workers need, and have threads when Ray forks it.
+    """
+    from sqair.commands.track_clip import Job
+    from sqair.training.checkpoint import read_card
+
+    card = read_card(command.model)
+    if card.get("kind") == "vrnn":  # as `load_objects` would, before all clips fail of it
+        raise UserError(f"{command.model} has no objects to show; use a model of the kinds sqair or air")
+    return Job(command, None, card, stop=lambda: False)
 
 
 def stopped(caught: Sequence[int]) -> None:

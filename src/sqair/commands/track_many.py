@@ -5,9 +5,7 @@ it was made and how large they are. So a finished clip is known, and none is tra
 start what is to be done, and in the end, as results.csv does, what came of it.
 """
 
-import csv
 import glob
-import io
 import json
 import os
 import shutil
@@ -15,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sqair.commands.tally import write_csv
 from sqair.commands.track import folder_name
 from sqair.commands.track_clip import METRICS, SUMMARY
 from sqair.config import UsageError, UserError
 from sqair.data.video import IMAGES, VIDEOS, Clip, natural, open_clips
 from sqair.files import ADDRESS, without_secrets
-from sqair.training.files import write_json, write_text
+from sqair.training.files import write_json
 from sqair.training.manifest import checksum
 
 if TYPE_CHECKING:
@@ -195,10 +194,12 @@ def source_of(item: Item) -> str:
 
 
 class Batch:
-    """The clips of a command with a row for each; `write` keeps the table in the folder."""
+    """The clips of a command with a row for each; the table of them is in the folder from `begin` to after `end`."""
 
     def __init__(self, command: "Track", folder: Path, items: Sequence[Item]) -> None:
-        self.command, self.folder = command, folder
+        self.command, self.folder, self.begun = command, folder, False
+        self.deaths = deaths_of(folder) if command.resume else {}
+        """Workers that died of a clip in earlier commands; `tries` is one more than all that did."""
         self.summaries: dict[str, dict[str, Any]] = {}
         self.failures: dict[str, str] = {}
         self.rows: dict[str, dict[str, Any]] = {
@@ -210,23 +211,44 @@ class Batch:
         self.summaries[item.place.name] = summary
         numbers = {name: summary.get(name) for name in NUMBERS}
         metrics = {name: (summary.get("metrics") or {}).get(name) for name in METRICS} if item.gt else {}
-        self.rows[item.place.name] |= {"state": "tracked", "tries": tries, **numbers, **metrics}
+        self._tell(item, "tracked", tries, **numbers, **metrics)
 
     def fail(self, item: Item, why: str, tries: int = 1) -> None:
         """A clip was not."""
         self.failures[item.place.name if item.name in self.failures else item.name] = why
-        self.rows[item.place.name] |= {"state": "failed", "tries": tries, "error": why}
+        self._tell(item, "failed", tries, error=why)
+
+    def died(self, item: Item, tries: int) -> None:
+        """The worker of a clip died; the clip is to be tried once more."""
+        self._tell(item, "open", tries + 1)
+
+    def _tell(self, item: Item, state: str, tries: int, **more: Any) -> None:
+        name = item.place.name
+        self.rows[name] |= {"state": state, "tries": self.deaths.get(name, 0) + tries, **more}
+
+    def begin(self) -> None:
+        """Write what is to be done."""
+        self.begun = True
+        self.write()
+
+    def end(self) -> None:
+        """Write what came of it, and clean up; nothing, if it did not begin."""
+        if self.begun:
+            tidy(self.folder)
+            self.write()
 
     def write(self) -> None:
         """Write the table of all clips, those included that nothing is known of yet."""
         rows = [{"state": "open"} | row for row in self.rows.values()]
         write_json(self.folder / RESULTS, {"settings": decisive(self.command), "clips": rows})
-        names = list(dict.fromkeys(name for name in ("clip", "source", "state", *(k for row in rows for k in row))))
-        text = io.StringIO()
-        table = csv.DictWriter(text, names, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-        write_text(self.folder / TABLE, text.getvalue())
+        write_csv(self.folder / TABLE, rows, first=("clip", "source", "state"))
+
+
+def deaths_of(folder: Path) -> dict[str, int]:
+    """How many workers died of each clip, as the table tells; nothing where it is damaged."""
+    rows = read_table(folder / RESULTS).get("clips")
+    known = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return {row["clip"]: row["tries"] - 1 for row in known if "clip" in row and type(row.get("tries")) is int}
 
 
 def say_found(summary: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Clips of images and arrays: files of pictures in natural order, .npy arrays and .npz files of sequences."""
 
+import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -65,12 +66,19 @@ def to_bytes(image: "Image") -> Frame:
 
 
 def open_array(path: Path, rate: float) -> Clip:
-    """An .npy file of (T,H,W) or (T,H,W,3): bytes, 16 bits, or floats in 0-1. It stays on disk while it is read."""
-    try:
-        frames = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, TypeError, SyntaxError, MemoryError, OverflowError) as error:
-        raise UserError(f"{path} is not an intact .npy file of numbers; save it again with numpy.save") from error
-    return clip_of_array(frames, path.name, rate)
+    """An .npy file of (T,H,W) or (T,H,W,3): bytes, 16 bits, or floats in 0-1.
+
+    It stays on disk while it is read, and is open only then: a command may be given more files than it may open.
+    """
+
+    def load() -> Clip:
+        try:
+            frames = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError, TypeError, SyntaxError, MemoryError, OverflowError) as error:
+            raise UserError(f"{path} is not an intact .npy file of numbers; save it again with numpy.save") from error
+        return clip_of_array(frames, path.name, rate)
+
+    return dataclasses.replace(load(), read=lambda notes: load().read(notes))
 
 
 def clip_of_array(frames: ndarray, name: str, rate: float) -> Clip:

@@ -19,7 +19,8 @@ from sqair.config import UsageError, UserError
 HEARTBEAT = 30
 """Seconds of silence after which a process counts as dead."""
 ABORTED = (
-    b"sqair train: jax gave up, most likely because process 0 of the job is gone; start all of them with --resume\n"
+    b"sqair train: jax aborted, most likely because process 0 of the job is gone; "
+    b"start all its processes again with --resume\n"
 )
 
 
@@ -36,22 +37,35 @@ def find_job(
     coordinator: str | None, processes: int | None, process: int | None, environment: Mapping[str, str]
 ) -> Job | None:
     """The job that flags or the environment tell of; None for a process that trains alone."""
-    slurm = int(environment.get("SLURM_NTASKS", 1)) > 1 and "SLURM_STEP_NODELIST" in environment
+    tasks = _number(environment, "SLURM_NTASKS", 1)
+    slurm = tasks > 1 and "SLURM_STEP_NODELIST" in environment
     kubernetes = "KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment
     if coordinator is None:
         if processes is not None or process is not None:
             raise UsageError("--processes and --process need --coordinator HOST:PORT, the address of process 0")
-        has_client = importlib.util.find_spec("kubernetes") is not None
-        return Job() if slurm or (kubernetes and has_client) else None
+        if kubernetes and not slurm and importlib.util.find_spec("kubernetes") is None:
+            raise UserError(
+                "an indexed Kubernetes job finds its other processes with the package `kubernetes`, which is not "
+                "installed; run `pip install kubernetes`, or give --coordinator HOST:PORT --processes N"
+            )
+        return Job() if slurm or kubernetes else None
     if processes is None and slurm:
-        processes = int(environment["SLURM_NTASKS"])
+        processes = tasks
     for name, known in (("SLURM_PROCID", slurm), ("JOB_COMPLETION_INDEX", kubernetes)):
-        process = int(environment[name]) if process is None and known else process
+        process = _number(environment, name) if process is None and known else process
     if processes is None or process is None:
         raise UsageError("--coordinator needs --processes N and --process I, a number from 0 to N - 1")
     if not 0 <= process < processes:
         raise UsageError(f"--process must be between 0 and {processes - 1}, not {process}")
     return Job(coordinator, processes, process)
+
+
+def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A number that the cluster tells."""
+    told = environment.get(name, "" if default is None else str(default))
+    if not told.isdecimal():
+        raise UserError(f"{name} is {told!r}, which is no number; start the job anew, or unset it to train alone")
+    return int(told)
 
 
 def join(job: Job) -> None:

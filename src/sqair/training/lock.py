@@ -15,11 +15,11 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a run's folder, which is made if it is not there.
+    """Hold a run's folder, which is made if it is not there, and unmade if nothing is written into it.
 
     The system lets go of the lock when its holder dies, however it dies: a file that is left behind holds nobody up.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     handle = _acquire(folder / LOCK)
     try:
         os.ftruncate(handle, 0)
@@ -30,12 +30,19 @@ def locked(folder: Path) -> Iterator[None]:
             (folder / LOCK).unlink(missing_ok=True)
         finally:
             os.close(handle)
+        for path in made:
+            with contextlib.suppress(OSError):  # those that hold something stay
+                path.rmdir()
 
 
 def _acquire(path: Path) -> int:
     """The open, locked file."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # its holder deleted the folder between the two calls
+            continue
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(handle, path):
