@@ -8,7 +8,7 @@ import pytest
 
 from sqair.config import ModelConfig, UserError
 from sqair.data.background import Subtraction
-from sqair.data.camera import Camera, Sizes
+from sqair.data.camera import Camera, Sizes, scene_of
 from sqair.data.cameras import Camera as MadeCamera
 from sqair.tracking import FullFrame, track
 from sqair.training.checkpoint import build, save_pretrained
@@ -55,6 +55,66 @@ def test_a_clip_in_another_resolution_looks_the_same(model):
     """The picture has the height that the model was fitted with."""
     double = dataclasses.replace(FILM, size=(96, 128), frames=3)
     assert FullFrame(model, double.clip(), CAMERA).fit.image == (24, 32)
+
+
+def test_a_small_clip_is_scaled_up(model):
+    """So that things look as large as when the model was fitted; boxes are in the clip's own pixels."""
+    small = dataclasses.replace(FILM, size=(18, 24), frames=3)
+    watched = FullFrame(model, small.clip(), CAMERA)
+    assert watched.fit.image == (24, 32)
+    frames = list(watched)
+    assert all(seen.fitted.shape == (24, 32, 1) for seen in frames)
+    np.testing.assert_allclose(watched.fit.to_source(np.array([[0.0, 0.0, 32.0, 24.0]])), [[0, 0, 24, 18]])
+
+
+def test_every_third_frame_is_followed_and_the_others_lie_between(model):
+    """Interpolated boxes of those that are in both neighbours; the last two frames have what the one before them had."""
+    slow = dataclasses.replace(CAMERA, stride=3, subtraction=Subtraction(history=1, look="mask"))
+    film = dataclasses.replace(FILM, frames=12)
+    watched = FullFrame(model, film.clip(), slow, show=lambda frame: frame)
+    frames = list(watched)
+    assert watched.lag == 8
+    assert [seen.number for seen in frames] == list(range(12))
+    for number, seen in enumerate(frames):
+        np.testing.assert_array_equal(seen.shown, film.frame(number))
+    assert sum(len(seen.ids) for seen in frames) > 0
+    for key in (0, 3, 6):
+        before, after = frames[key], frames[key + 3]
+        for step in (1, 2):
+            mid = frames[key + step]
+            assert set(mid.ids) == set(before.ids) & set(after.ids)
+            for place, id in enumerate(mid.ids):
+                old, new = before.box[before.ids == id][0], after.box[after.ids == id][0]
+                np.testing.assert_allclose(mid.box[place], old + step / 3 * (new - old), rtol=1e-4, atol=1e-4)
+    for last in frames[10:]:
+        np.testing.assert_array_equal(np.sort(last.ids), np.sort(frames[9].ids))
+    assert len(track(model, np.stack([film.frame(n) for n in range(12)]), camera=slow)) == sum(
+        len(seen.ids) for seen in frames
+    )
+
+
+@pytest.mark.parametrize("given", [{"lag": 2}, {"invert": "no"}], ids=["lag", "invert"])
+def test_what_a_camera_has_no_use_for_is_refused(model, given):
+    """With one line."""
+    with pytest.raises(UserError, match="leave --lag and --invert out"):
+        track(model, FILM.clip(), camera=CAMERA, **given)
+
+
+def test_a_clip_that_is_unlike_the_camera_is_remarked_upon(model):
+    """Once, after the last reading began; not where the card does not know the scene, nor for the clip itself."""
+    known = dataclasses.replace(CAMERA, scene=scene_of(FILM.frame(0)))
+
+    def notes(film: MadeCamera, camera: Camera) -> list[str]:
+        clip = dataclasses.replace(film, frames=3).clip()
+        list(FullFrame(model, clip, camera))
+        return clip.notes
+
+    assert notes(FILM, known) == notes(FILM, CAMERA) == []
+    other = "it shows another background than the clip that the model was fitted to; fit a model to this camera"
+    assert notes(dataclasses.replace(FILM, scene="crossings", seed=2), known) == [other]
+    double = dataclasses.replace(FILM, size=(96, 128))
+    (note,) = notes(double, CAMERA)
+    assert note.startswith("it shows 128x96 pixels, not the 64x48 of the clip that the model was fitted to; if it is")
 
 
 def test_stopping_tells_what_was_seen(model):

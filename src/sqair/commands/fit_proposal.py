@@ -101,7 +101,7 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     crop = (crop[0] or frame[0], crop[1] or frame[1])
     stride = propose_stride(seen) if wishes.stride is None else wishes.stride
     length = propose_length(seen, stride) if wishes.length is None else wishes.length
-    camera = Camera(subtraction, frame[0], seen.size, crop, stride, seen.objects)
+    camera = Camera(subtraction, frame[0], seen.size, crop, stride, seen.objects, seen.scene)
     model = propose_model(seen, sides, crop, is_whole=crop == frame, networks=wishes.networks, on_cpu=on_cpu)
     model = with_given(model, wishes.model, wishes.given, "model.")
     base = PRESETS["tiny" if on_cpu else "sqair-mlp"].train

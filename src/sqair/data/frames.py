@@ -34,10 +34,13 @@ def scaled_size(size: tuple[int, int], height: int) -> tuple[int, int]:
 
 
 def scaled(picture: ndarray, size: tuple[int, int]) -> ndarray:
-    """A picture of bytes, scaled down by averages."""
+    """A picture of bytes or floats, scaled down by averages, or up with values between."""
     import cv2
 
-    return picture if picture.shape[:2] == size else cv2.resize(picture, size[::-1], interpolation=cv2.INTER_AREA)
+    if picture.shape[:2] == size:
+        return picture
+    smaller = size[0] * size[1] < picture.shape[0] * picture.shape[1]
+    return cv2.resize(picture, size[::-1], interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
 
 
 def to_grey(picture: ndarray) -> ndarray:

@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from sqair.config import UserError
 from sqair.data.background import Foreground, Picture, Subtraction, find_blobs
-from sqair.data.camera import Quantiles, Sizes
+from sqair.data.camera import Quantiles, Sizes, scene_of
 from sqair.data.frames import between, to_grey
 from sqair.data.stillness import Stillness
 from sqair.data.video import Clip
@@ -31,6 +31,8 @@ WENT = 0.3
 """A blob that ends less than this far from its start, in its own sizes, did not move."""
 ALIKE = 1.6
 """A blob may become so many times larger or smaller from one frame to the next and be taken for the same."""
+FULL = 0.8
+"""A thing is always at least as long as this quantile of its lengths: now and then subtraction loses a head."""
 FRAGMENT = 0.25
 """Blobs with less than this share of the usual area are pieces, and are not counted."""
 LEVELS = (0.1, 0.5, 0.9)
@@ -74,6 +76,8 @@ class Survey:
     """How far a thing goes from frame to frame, in its own sizes (the root of its area)."""
     objects: Sizes | None
     """How large things are; None where nothing moves."""
+    scene: tuple[float, ...] = ()
+    """What the background looks like, for `Camera.scene`."""
 
 
 class Things(NamedTuple):
@@ -104,9 +108,22 @@ class Life:
         return float(np.hypot(*(centres(self.last[None]) - centres(self.first[None]))[0])) / size / (self.frames - 1)
 
     @property
+    def way(self) -> float:
+        """How far it went in all, in its own sizes."""
+        return self.step * (self.frames - 1) if self.frames > 1 else 0.0
+
+    @property
     def went(self) -> bool:
         """Whether it lasted, and got anywhere."""
-        return self.frames >= LEAST_LIFE and self.step * (self.frames - 1) >= WENT
+        return self.frames >= LEAST_LIFE and self.way >= WENT
+
+    def full_sides(self) -> Float[ndarray, "n 2"]:
+        """Its sides, the longer one where it lost a part made good."""
+        sides = np.array(self.sides, np.float64).reshape(-1, 2)
+        if len(sides):
+            axis = int(np.median(sides, 0).argmax())
+            sides[:, axis] = np.maximum(sides[:, axis], np.quantile(sides[:, axis], FULL))
+        return sides
 
 
 def survey(clip: Clip, subtraction: Subtraction, start: int = 0, stop: int = 0) -> Survey:
@@ -135,6 +152,7 @@ def survey(clip: Clip, subtraction: Subtraction, start: int = 0, stop: int = 0) 
         shake=stillness.shake(first, after),
         drift=stillness.drift(first, after),
         noise=stillness.noise(),
+        scene=scene_of(foreground.background),
         **blobs.summary()._asdict(),
     )
 
@@ -219,8 +237,7 @@ class Blobs:
     def summary(self) -> Things:
         """What they tell."""
         moving = [life for life in self.lives if life.went]
-        sides = np.array([side for life in moving for side in life.sides], np.float32).reshape(-1, 2)
-        objects = sizes_of(sides) if len(sides) >= LEAST_LIFE else None
+        objects = sizes_of(moving) if sum(len(life.sides) for life in moving) >= LEAST_LIFE else None
         usual = 1.0 if objects is None else objects.width[1] * objects.height[1]
         counts = np.array([int((areas >= FRAGMENT * usual).sum()) for areas in self.areas])
         steps = np.repeat([life.step for life in moving], [life.frames for life in moving])
@@ -263,12 +280,15 @@ def are_whole(boxes: Float32[ndarray, "n 4"], size: tuple[int, int]) -> Bool[nda
     return inside & ((touch & (areas[None] >= FRAGMENT * areas[:, None])).sum(1) == 1)
 
 
-def sizes_of(sides: Float32[ndarray, "n 2"]) -> Sizes:
-    """Quantiles of widths and heights, each blob weighted by the root of its area.
+def sizes_of(lives: list[Life]) -> Sizes:
+    """Quantiles of widths and heights, each blob weighted by the way that it went, in pixels.
 
-    By number alone the pieces of large things would outweigh them; by area, groups that walk as one blob would.
+    By number alone the pieces of large things would outweigh them; by area, groups that walk as one blob would. What
+    is whole and alone goes far before it breaks up or meets another.
     """
-    weights = np.sqrt(sides.prod(1))
+    sides = np.concatenate([life.full_sides() for life in lives])
+    ways = np.repeat([life.way for life in lives], [len(life.sides) for life in lives])
+    weights = ways * np.sqrt(sides.prod(1))
     width, height = (weighted_quantiles(sides[:, axis], weights) for axis in (0, 1))
     return Sizes(width, height)
 

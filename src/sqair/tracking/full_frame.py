@@ -1,14 +1,15 @@
 """A clip of a camera that a model was fitted to: background subtracted, scaled, followed in windows, joined.
 
 `FullFrame` stands where `Watch` does, for models whose card has a `camera`. It tells of a frame a little later, when it
-is known which tracks last.
+is known which tracks last. A model that was taught on every n-th frame sees those; between two of them, whoever is in
+both goes straight from the one to the other. A clip that is unlike the camera is remarked upon in its notes.
 
 Axes: H, W the clip's frame, h, w, C the scaled picture of its foreground, n views or tracks.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ from numpy import ndarray
 from sqair.config import UserError
 from sqair.data.background import Foreground
 from sqair.data.camera import Camera
-from sqair.data.frames import scaled, scaled_size, to_grey
+from sqair.data.frames import scaled, to_grey
 from sqair.data.video import Clip, Frame
 from sqair.data.video_fit import Fit
 from sqair.model import SequenceModel
@@ -33,6 +34,13 @@ CORE = 0.25
 """A view may begin a track if it lies so far in the middle of its window; with half of a window shared, one does."""
 CUT_OFF = 1.0
 """A box that comes so close to an inner edge of its window, in pixels, is taken for cut off."""
+
+
+class Arrival(NamedTuple):
+    """A frame as people and as the model see it."""
+
+    shown: Frame | None
+    picture: UInt8[ndarray, "h w C"]
 
 
 class Moment(NamedTuple):
@@ -64,36 +72,56 @@ class FullFrame:
         if particles > 1:
             raise UserError("a model that was fitted to a camera follows many windows, each with one particle")
         self.clip, self.show, self.stop, self.channels = clip, show, stop, model.config.channels
-        size = scaled_size(clip.size, camera.height)
+        self.camera, size = camera, camera.picture_size(clip.size)
         self.fit = Fit(clip.size, size, self.channels)
         self.foreground = Foreground(camera.subtraction)
         grid, pictures, block = Grid(size, model.config.image), show is not None, 1 if clip.live else BLOCK
         self.tracker = WindowTracker(model, jax.random.key(seed), grid, pictures=pictures, block=block)
-        self.lag = CERTAIN - 1
+        self.lag = CERTAIN * camera.stride - 1
+        self._arrived: deque[Arrival] = deque()
+        self._between: deque[Arrival] = deque()
 
     def __iter__(self) -> Iterator[Seen]:
         if not self.clip.live:
             self.foreground.warm(self._unless_stopped())
-        arrived: deque[tuple[Frame | None, UInt8[ndarray, "h w C"]]] = deque()
-
-        def pictures() -> Iterator[UInt8[ndarray, "h w C"]]:
-            for frame in self._unless_stopped():
-                arrived.append((self.show(frame) if self.show else None, self._picture(frame)))
-                yield arrived[-1][1]
-
-        joiner, waiting = Joiner(), deque[Moment]()
-        number = 0
-        for found in self.tracker.stream(pictures()):
-            places, views = views_of(found, self.tracker.grid)
-            waiting.append(Moment(*arrived.popleft(), found, places, views))
-            if (told := joiner.add(views)) is not None:
-                yield self._seen(number, waiting.popleft(), told)
-                number += 1
-        if not number and not waiting:
+        before = None
+        for after in self._followed():
+            if before is not None:
+                yield from self._filled(before, after)
+            yield after
+            before = after
+        if before is None:
             raise UserError(f"{self.clip.name} has no frames")
+        yield from self._filled(before, before)
+
+    def _followed(self) -> Iterator[Seen]:
+        """The frames that the model sees."""
+        joiner, waiting = Joiner(), deque[Moment]()
+        numbers = count(step=self.camera.stride)
+        for found in self.tracker.stream(self._pictures()):
+            places, views = views_of(found, self.tracker.grid)
+            waiting.append(Moment(*self._arrived.popleft(), found, places, views))
+            if (told := joiner.add(views)) is not None:
+                yield self._seen(next(numbers), waiting.popleft(), told)
         for told in joiner.finish():
-            yield self._seen(number, waiting.popleft(), told)
-            number += 1
+            yield self._seen(next(numbers), waiting.popleft(), told)
+
+    def _pictures(self) -> Iterator[UInt8[ndarray, "h w C"]]:
+        """Every n-th picture; those between them are kept until it is known what is in them."""
+        for number, frame in enumerate(self._unless_stopped()):
+            arrival = Arrival(self.show(frame) if self.show else None, self._picture(frame))
+            if number == 0:  # a reading begins with empty notes
+                self.clip.notes.extend(self.camera.remarks(self.clip.size, self.foreground.background))
+            if number % self.camera.stride:
+                self._between.append(arrival)
+            else:
+                self._arrived.append(arrival)
+                yield arrival.picture
+
+    def _filled(self, before: Seen, after: Seen) -> Iterator[Seen]:
+        """The frames between two that the model saw, or after the last one, where things stay."""
+        for step in range(1, min(self.camera.stride, 1 + len(self._between))):
+            yield between(before, after, step / self.camera.stride, before.number + step, self._between.popleft())
 
     def blocks(self) -> Iterator[list[Seen]]:
         """The same in lists of as many frames as go through the model at once."""
@@ -147,6 +175,26 @@ class FullFrame:
         box, where = self.fit.clipped(self.fit.to_source(box)), self.fit.to_source(where)
         slots = np.arange(len(told.track))
         return Seen(number, moment.shown, moment.picture, slots, told.track, box, where, unknown, unknown, found)
+
+
+def between(before: Seen, after: Seen, share: float, number: int, arrival: Arrival) -> Seen:
+    """A frame between two others, of whose way a share is gone: those that are in both, their boxes interpolated."""
+    _, first, last = np.intersect1d(before.ids, after.ids, return_indices=True)
+
+    def gone(old: Float32[ndarray, "n 4"], new: Float32[ndarray, "n 4"]) -> Float32[ndarray, "n 4"]:
+        return ((1 - share) * old[first] + share * new[last]).astype(np.float32)
+
+    return before._replace(
+        number=number,
+        shown=arrival.shown,
+        fitted=arrival.picture,
+        slots=before.slots[first],
+        ids=before.ids[first],
+        box=gone(before.box, after.box),
+        where=gone(before.where, after.where),
+        presence=before.presence[first],
+        spread=before.spread[first],
+    )
 
 
 def views_of(found: Found, grid: Grid) -> tuple[Int[ndarray, "2 n"], Views]:

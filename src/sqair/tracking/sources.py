@@ -35,9 +35,15 @@ def watch(
 ) -> Watch | FullFrame:
     """What follows a clip: the whole of it as one frame of the model, or, with a `camera`, its foreground in windows.
 
-    With a camera, frames are told when it is known which tracks last; `lag` and `invert` are those of other models.
+    With a camera, frames are told when it is known which tracks last, and its card tells what things look like; `lag`
+    and `invert` are those of other models, and refused.
     """
     if camera is not None:
+        if lag is not None or invert != "auto":
+            raise UserError(
+                "a model that was fitted to a camera brings its own lag, and sees things as it was fitted; leave --lag "
+                "and --invert out"
+            )
         return FullFrame(model, clip, camera, particles=particles, seed=seed, show=show, stop=stop)
     return Watch(model, clip, particles=particles, lag=lag, invert=invert, seed=seed, show=show, stop=stop)
 
