@@ -220,7 +220,7 @@ def _spread(
                 waiting.appendleft((item, outcome.tries + 1))
             else:
                 on_done(item, outcome)
-    for item, outcome in workers.ended(len(workers.running), 0):  # when all is stopped, some may just have ended
+    for item, outcome in workers.ended(len(workers.running), 0.0):  # when all is stopped, some may just have ended
         if isinstance(outcome.error, Died):
             on_died(item, outcome.tries)
         else:

@@ -102,3 +102,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save_model(folder / name, build(config, jax.random.key(0)), {"data": to_dict(data)})
     save_sequences(folder / "large.npz", Sequences(np.zeros((2, 3, 20, 20), np.uint8)))
     return folder
+
+
+@pytest.fixture
+def videos(here: Path) -> Path:
+    """A folder of three clips and a bad one."""
+    import numpy as np
+
+    (here / "videos").mkdir()
+    for number in range(3):
+        np.save(here / "videos" / f"clip-{number}.npy", np.full((2, 16, 16), 40 * number, np.uint8))
+    (here / "videos" / "bad.mp4").write_text("no video")
+    return here / "videos"

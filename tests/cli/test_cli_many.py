@@ -1,32 +1,21 @@
-"""Many clips or ablations in one command: folders with bad files, going on after a stop, what Ray needs."""
+"""Many clips or ablations in one command: folders with bad files, going on after a stop, one command to a folder."""
 
-import importlib.util
+import csv
 import json
 import os
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sqair import cluster
 from sqair.cluster import Outcome, run_items
-from sqair.commands import track_clip
+from sqair.commands import track_clip, track_many
 from sqair.commands.publish import published
 from sqair.commands.track_many import places_of
 from sqair.evaluation import ablations
-
-
-@pytest.fixture
-def videos(here: Path) -> Path:
-    """A folder of three clips and a bad one."""
-    (here / "videos").mkdir()
-    for number in range(3):
-        np.save(here / "videos" / f"clip-{number}.npy", np.full((2, 16, 16), 40 * number, np.uint8))
-    (here / "videos" / "bad.mp4").write_text("no video")
-    return here / "videos"
+from sqair.training.lock import locked
 
 
 def stamps(out: Path) -> dict[str, int]:
@@ -115,25 +104,6 @@ def test_what_was_to_be_replaced_is_not_finished(sqair, models: Path, videos: Pa
         assert json.loads((here / "out" / name / "summary.json").read_text())["made"]["seed"] == 7
 
 
-def test_nothing_left_needs_no_cluster() -> None:
-    """No item, no Ray: this would fail where none is installed."""
-    run_items([], str, address="localhost:1", on_done=lambda item, outcome: None)
-
-
-def test_ray_is_asked_for_and_checked(refused, models: Path, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("track", "videos", "--model", models / "tiny", "--ray")
-    for command in (words, ("ablate", "default", "--ray")):
-        with monkeypatch.context() as patch:
-            patch.setattr(importlib.util, "find_spec", lambda name: None)
-            assert "pip install 'sqair[cluster]'" in refused(1, *command, "local")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    assert "must be local, auto or HOST:PORT" in refused(2, *words, "locl")
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        assert "no Ray cluster answers at" in refused(1, *words, f"127.0.0.1:{closed.getsockname()[1]}")
-    assert "give one of them" in refused(2, *words[:-1], "--resume", "--overwrite")
-
-
 def test_items_one_after_another() -> None:
     """A failure stops nothing; `stop` is asked before each."""
     outcomes: dict[int, Outcome] = {}
@@ -143,33 +113,30 @@ def test_items_one_after_another() -> None:
     assert [outcome.value for outcome in outcomes.values()] == [-5, -10, 10, 5, 3]
 
 
-class FakeRay:
-    """A cluster by its resources."""
-
-    def __init__(self, *nodes: dict[str, float]) -> None:
-        self.resources = nodes
-
-    def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": True, "Resources": each} for each in self.resources]
-
-    def cluster_resources(self) -> dict[str, float]:
-        return {name: sum(each.get(name, 0) for each in self.resources) for name in ("CPU", "GPU")}
+def test_two_commands_do_not_share_a_folder(sqair, models: Path, videos: Path, here: Path) -> None:
+    """One clip or many: the second command is refused, and touches nothing of the first."""
+    for sources in (["videos/clip-0.npy"], ["videos/clip-0.npy", "videos/clip-1.npy"]):
+        with locked(here / "out"):
+            done = sqair("track", *sources, "--model", models / "tiny", "--out", "out", "--quiet")
+            assert done.code == 1
+            assert f"out is in use by process {os.getpid()}" in done.err
+            assert [path.name for path in (here / "out").iterdir()] == [".lock"]
 
 
-@pytest.mark.parametrize(
-    ("ray", "count", "device", "cpus", "gpus"),
-    [
-        (FakeRay({"CPU": 2}), 500, "auto", 1, 0),
-        (FakeRay({"CPU": 8}), 2, "auto", 4, 0),
-        (FakeRay({"CPU": 8}, {"CPU": 8}), 1, "cpu", 8, 0),
-        (FakeRay({"CPU": 8, "GPU": 2}, {}), 16, "auto", 1, 1),
-        (FakeRay({"CPU": 8, "GPU": 2}), 16, "cpu", 1, 0),
-    ],
-)
-def test_parts_of_workers(ray: FakeRay, count: int, device: str, cpus: int, gpus: int) -> None:
-    options = cluster._options(ray, count, device, {"A": "b"})
-    assert (options["num_cpus"], options["num_gpus"]) == (cpus, gpus)
-    assert options["runtime_env"] == {"env_vars": {"NPROC": str(cpus), "A": "b"}}
+def test_a_folder_taken_meanwhile_is_kept(sqair, models: Path, videos: Path, here: Path, monkeypatch) -> None:
+    """Another command came, and ended, while this one looked at its sources."""
+
+    def find_items(*given: Any, real: Any = track_many.find_items) -> Any:
+        (here / "out").mkdir()
+        (here / "out/summary.json").write_text("another's")
+        return real(*given)
+
+    monkeypatch.setattr(track_many, "find_items", find_items)
+    done = sqair("track", "videos/clip-0.npy", "--model", models / "tiny", "--out", "out", "--quiet")
+    assert done.code == 2
+    assert "out is not empty" in done.err
+    assert (here / "out/summary.json").read_text() == "another's"
+    assert len(list((here / "out").iterdir())) == 1
 
 
 def test_names_of_folders_differ(here: Path) -> None:
@@ -198,6 +165,32 @@ def test_the_last_name_tells_that_all_files_are_there(here: Path, monkeypatch: p
     assert seen.count(["a", "b", "c"]) >= 3
 
 
+def write_digits(folder: Path, ink: int) -> None:
+    """Twenty digits in MNIST's form."""
+    folder.mkdir()
+    images, labels = np.full((20, 28, 28), ink, np.uint8), np.arange(20, dtype=np.uint8) % 10
+    for name, values in {"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": labels}.items():
+        head = bytes([0, 0, 8, values.ndim]) + b"".join(size.to_bytes(4, "big") for size in values.shape)
+        (folder / name).write_bytes(head + values.tobytes())
+
+
+def test_an_ablation_of_other_digits_is_not_resumed(
+    sqair, refused, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders are told apart by what is in them, not by their names."""
+    row = dict.fromkeys(("seed", *ablations.COLUMNS), 0.5)
+    monkeypatch.setattr(ablations, "ablate", lambda *_, say, **asked: {**asked, "rows": [row]})
+    for name, ink in {"some": 1, "others": 2, "copied": 1}.items():
+        write_digits(here / name, ink)
+    words = ("ablate", "nvil", "--out", "out", "--digits")
+    assert sqair(*words, "some").code == 0
+    line = refused(2, *words, "others", "--resume")
+    assert "out was made with other digits; give the same --digits" in line
+    stamp = (here / "out/ablation.json").stat().st_mtime_ns
+    assert sqair(*words, "copied", "--resume").code == 0
+    assert (here / "out/ablation.json").stat().st_mtime_ns == stamp
+
+
 def test_several_ablations(sqair, refused, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One fails, the other is saved; going on runs the one that is missing, with the same settings only."""
     run: list[str] = []
@@ -215,10 +208,19 @@ def test_several_ablations(sqair, refused, here: Path, monkeypatch: pytest.Monke
     assert first.code == 1
     assert first.err.splitlines()[-1] == "sqair ablate: 1 of 2 ablations failed: nvil"
     assert "nvil failed: internal error: ValueError: no luck" in first.err
-    assert json.loads((here / "out/results.json").read_text())["finished"] == ["reinforce"]
+    rows = {row.pop("ablation"): row for row in json.loads((here / "out/results.json").read_text())["ablations"]}
+    assert rows["nvil"] == {"state": "failed", "tries": 1, "error": "internal error: ValueError: no luck"}
+    assert rows["reinforce"] == {"state": "finished", "tries": 1, "seeds": 1, **dict.fromkeys(ablations.COLUMNS, 0.5)}
     assert "other settings" in refused(2, *words, "--resume", "--steps", "7")
     again = sqair(*words, "--resume", "--json")
     assert again.code == 0, again.err
     assert [each["name"] for each in json.loads(again.out)["ablations"]] == ["nvil", "reinforce"]
     assert run == ["nvil", "reinforce", "nvil"]
+    table = list(csv.DictReader((here / "out/results.csv").read_text().splitlines()))
+    assert [(row["ablation"], row["state"], row["log_p"]) for row in table] == [
+        ("nvil", "finished", "0.5"),
+        ("reinforce", "finished", "0.5"),
+    ]
+    with locked(here / "out/nvil"):
+        assert f"out/nvil is in use by process {os.getpid()}" in sqair(*words, "--resume").err
     assert "name each ablation once" in refused(2, "ablate", "nvil", "nvil")

@@ -1,5 +1,6 @@
 """Clips of every kind: odd but valid ones are read, bad ones are refused with one line."""
 
+import os
 import threading
 from collections.abc import Callable
 from fractions import Fraction
@@ -298,3 +299,17 @@ def test_an_array_that_declares_more_than_it_has(tmp_path: Path) -> None:
         np.lib.format.write_array_header_1_0(file, header)
     with pytest.raises(UserError, match="not an intact"):
         open_clips(tmp_path / "huge.npy")
+
+
+def test_an_array_is_open_only_while_it_is_read(tmp_path: Path) -> None:
+    """A command may be given more files than a process may open; one that changes on the way is looked at again."""
+    for number in range(5):
+        np.save(tmp_path / f"{number}.npy", film())
+    before = os.listdir("/dev/fd")
+    clips = open_clips(tmp_path)
+    assert os.listdir("/dev/fd") == before
+    assert [len(list(clip)) for clip in clips] == [6] * 5
+    assert os.listdir("/dev/fd") == before
+    np.save(tmp_path / "0.npy", film().astype(np.float32))
+    with pytest.raises(UserError, match="floats must be from 0 to 1"):
+        list(clips[0])

@@ -228,6 +228,15 @@ def test_a_lock_that_its_holder_deletes_meanwhile_is_made_anew(tmp_path: Path, m
     assert os.listdir(tmp_path) == []
 
 
+def test_a_folder_in_which_nothing_was_written_is_not_left_behind(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no luck"), locked(tmp_path / "new/run"):
+        raise UserError("no luck")
+    assert not list(tmp_path.iterdir())
+    with locked(tmp_path / "new/run"):
+        (tmp_path / "new/run/file").touch()
+    assert [path.name for path in (tmp_path / "new/run").iterdir()] == ["file"]
+
+
 def test_a_run_that_died_before_its_first_step_can_be_resumed(quick: Preset, whole: Path, tmp_path: Path) -> None:
     def die(*_: Any) -> None:
         raise Enough

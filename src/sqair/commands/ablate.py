@@ -1,10 +1,12 @@
 """``sqair ablate``: one thing left out or done in another way, over several seeds."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -15,7 +17,7 @@ from sqair.cluster import Outcome, check_ray, run_items
 from sqair.commands.common import Command, Flag, choose_device, finish, optional
 from sqair.config import Preset, UsageError, UserError
 
-RECORD, RESULTS = "ablation.json", "results.json"
+RECORD, RESULTS, TABLE = "ablation.json", "results.json", "results.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,7 @@ class Ablate(Command):
 
     All seeds are trained side by side and all are reported: counting, rediscoveries, identity switches, log p on
     held-out training digits. Writes ablation.json; the table shows the others in runs/ablate, too. Of several
-    ablations each has a folder, and one that fails does not stop the others.
+    ablations each has a folder, and one that fails does not stop the others; results.json and results.csv list all.
 
     examples:
       sqair ablate --list
@@ -84,12 +86,31 @@ class Ablate(Command):
         if self.list:
             print(listing(), end="")
             return
-        items = [Item(name, self._folder(name), settings_of(self, name)) for name in self.names]
+        known = [(name, self._folder(name), settings_of(self, name)) for name in self.names]
+        digits = checksum_of_digits(self)
+        items = [Item(*each, digits) for each in known]
+        self._finished(items)  # which refuses, if it does, before a folder is held
         if self.ray is None:
             choose_device(self.common)
-        found = {item.name: done for item in items if self.resume and (done := finished(self, item))}
-        failures = self._run([item for item in items if item.name not in found], found)
-        self._conclude(items, [found[name] for name in self.names if name in found], failures)
+        with contextlib.ExitStack() as held:
+            self._hold(held, items)
+            table = Table(items, self._finished(items))
+            self._run(table)
+        self._conclude(table)
+
+    def _finished(self, items: "Sequence[Item]") -> dict[str, dict[str, Any]]:
+        """What earlier commands found, if this one goes on with them."""
+        return {item.name: done for item in items if self.resume and (done := finished(self, item))}
+
+    def _hold(self, held: contextlib.ExitStack, items: "Sequence[Item]") -> None:
+        """Have no other command write where this one will; it may have come first, and ended."""
+        from sqair.training.lock import locked
+        from sqair.training.runs import check_folder
+
+        for item in items:
+            held.enter_context(locked(item.folder))
+            if not self.resume:
+                check_folder(item.folder, overwrite=self.common.overwrite)
 
     def _folder(self, name: str) -> Path:
         """Where the results of an ablation go."""
@@ -101,53 +122,46 @@ class Ablate(Command):
             return choose_folder(self.NAME, name, folder, resume=is_taken(folder))
         return choose_folder(self.NAME, name, out, overwrite=self.common.overwrite)
 
-    def _run(self, items: "Sequence[Item]", found: dict[str, dict[str, Any]]) -> dict[str, Exception]:
-        """Run ablations, here or on a cluster, and save each as it ends; returns why the others failed."""
+    def _run(self, table: "Table") -> None:
+        """Run the ablations that are left, here or on a cluster, and save each as it ends."""
         from sqair.commands.tally import Tally
         from sqair.training.files import write_json
 
-        failures: dict[str, Exception] = {}
-
         def on_done(item: Item, outcome: Outcome) -> None:
             if outcome.error is None:
-                found[item.name] = outcome.value
+                table.found[item.name] = outcome.value
                 write_json(item.folder / RECORD, outcome.value)
             else:
-                failures[item.name] = outcome.error
+                table.failures[item.name] = outcome.error
+            table.tries[item.name] = outcome.tries
+            table.write()
             tally.add(f"{item.name} {'done' if outcome.error is None else 'failed'}")
 
-        environment = {name: os.environ[name] for name in ("SQAIR_DATA",) if name in os.environ}
-        how: Any = {"device": self.common.device, "environment": environment}
-        with Tally(len(items), quiet=self.common.quiet or self.ray is None) as tally:
-            if items:
-                run_items(items, Work(self), address=self.ray, on_done=on_done, **how)
-        return failures
+        left = [item for item in table.items if item.name not in table.found]
+        data = {name: str(Path(os.environ[name]).absolute()) for name in ("SQAIR_DATA",) if name in os.environ}
+        how: Any = {"device": self.common.device, "environment": data, "on_start": table.write}
+        with Tally(len(left), quiet=self.common.quiet or self.ray is None) as tally:
+            run_items(left, Work(self), address=self.ray, on_done=on_done, **how)
 
-    def _conclude(
-        self, items: "Sequence[Item]", found: Sequence[dict[str, Any]], failures: dict[str, Exception]
-    ) -> None:
+    def _conclude(self, table: "Table") -> None:
         """Print the table, and say what failed."""
         from sqair.commands.track import reason
         from sqair.evaluation.ablations import text
-        from sqair.training.files import write_json
 
-        if len(items) == 1 and failures:
-            raise failures[items[0].name]
-        folder, several = items[0].folder, len(items) > 1
-        if several:
-            folder = folder.parent
-            told = {name: reason(error) for name, error in failures.items()}
-            write_json(folder / RESULTS, {"finished": [each["name"] for each in found], "failures": told})
+        if not table.several and table.failures:
+            raise table.failures[self.names[0]]
+        found = [table.found[name] for name in self.names if name in table.found]
         if self.json:
-            print(json.dumps({"ablations": found} if several else found[0]))
+            print(json.dumps({"ablations": found} if table.several else found[0]))
         else:
-            print(text([*earlier(items), *found]), end="")
-        for name, error in failures.items():
+            print(text([*earlier(table.items), *found]), end="")
+        for name, error in table.failures.items():
             print(f"sqair {self.NAME}: {name} failed: {reason(error)}", file=sys.stderr)
         if not (self.json and self.common.quiet):
-            finish(folder, aside=self.json)
-        if failures:
-            raise UserError(f"{len(failures)} of {len(items)} ablations failed: {', '.join(failures)}")
+            finish(table.folder, aside=self.json)
+        if table.failures:
+            failed = ", ".join(table.failures)
+            raise UserError(f"{len(table.failures)} of {len(self.names)} ablations failed: {failed}")
 
 
 class Item(NamedTuple):
@@ -156,6 +170,48 @@ class Item(NamedTuple):
     name: str
     folder: Path
     settings: dict[str, Any]
+    digits: str | None
+    """The checksum of the digits; None for those that are drawn."""
+
+
+class Table:
+    """What became of the ablations that were asked for, whether they were run now or earlier."""
+
+    def __init__(self, items: Sequence[Item], found: dict[str, dict[str, Any]]) -> None:
+        self.items, self.several = items, len(items) > 1
+        self.folder = items[0].folder.parent if self.several else items[0].folder
+        self.found = found
+        self.failures: dict[str, Exception] = {}
+        self.tries: dict[str, int] = {}
+
+    def write(self) -> None:
+        """Write results.json and results.csv; one ablation has its ablation.json and no need for them."""
+        from sqair.commands.tally import write_csv
+        from sqair.training.files import write_json
+
+        if self.several:
+            rows = [self._row(item.name) for item in self.items]
+            write_json(self.folder / RESULTS, {"ablations": rows})
+            write_csv(self.folder / TABLE, rows, first=("ablation", "state", "tries"))
+
+    def _row(self, name: str) -> dict[str, Any]:
+        """An ablation with the medians of its seeds, or why it has none."""
+        from sqair.commands.track import reason
+
+        row: dict[str, Any] = {"ablation": name, "state": "open"}
+        row |= {"tries": self.tries[name]} if name in self.tries else {}
+        if name in self.failures:
+            return row | {"state": "failed", "error": reason(self.failures[name])}
+        return row | ({"state": "finished", **medians(self.found[name])} if name in self.found else {})
+
+
+def medians(found: Mapping[str, Any]) -> dict[str, Any]:
+    """How many seeds there are, and the median of each number; a seed for which it has no meaning is left out."""
+    from sqair.evaluation.ablations import COLUMNS
+
+    known = {name: [row[name] for row in found["rows"] if row[name] is not None] for name in COLUMNS}
+    numbers = {name: statistics.median(values) if values else None for name, values in known.items()}
+    return {"seeds": len(found["rows"]), **numbers}
 
 
 class Work:
@@ -182,7 +238,7 @@ class Work:
         about = describe_run(chosen, f"sqair ablate {item.name}")
         kept = {key: about[key] for key in ("version", "commit", "command", "device", "jax", "started")}
         kept["ended"] = kept.pop("started")  # the description was made when all was done
-        return finite({"name": item.name, **kept, "settings": item.settings, **found})
+        return finite({"name": item.name, **kept, "settings": item.settings, "digits": item.digits, **found})
 
 
 def preset_of(command: Ablate, name: str) -> Preset:
@@ -202,16 +258,31 @@ def settings_of(command: Ablate, name: str) -> dict[str, Any]:
     return settings
 
 
+def checksum_of_digits(command: Ablate) -> str | None:
+    """What tells the digits of a folder, or MNIST's, from all others, whatever the folder is called."""
+    from sqair.data.mnist import load_mnist
+    from sqair.training.manifest import checksum
+
+    digits = preset_of(command, command.names[0]).data.digits
+    if digits == "strokes":
+        return None
+    images, labels = load_mnist("train", None if digits == "mnist" else Path(digits).expanduser())
+    return checksum(images.tobytes() + labels.tobytes())
+
+
 def finished(command: Ablate, item: Item) -> dict[str, Any] | None:
     """What an earlier command found with the same settings; others are refused."""
     try:
         found = json.loads((item.folder / RECORD).read_bytes())
         kept = {"settings": found["settings"], "sequences": found["sequences"], "particles": found["particles"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        digits, _ = found.get("digits"), medians(found)  # which fails if numbers are missing
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     asked = {"settings": item.settings, "sequences": command.sequences, "particles": command.particles}
     if kept != json.loads(json.dumps(asked)):
         raise UsageError(f"{item.folder} was made with other settings; repeat them, or choose another --out")
+    if digits != item.digits:
+        raise UsageError(f"{item.folder} was made with other digits; give the same --digits, or choose another --out")
     return found
 
 
