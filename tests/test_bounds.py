@@ -24,9 +24,9 @@ from sqair.baselines.air import AIR
 from sqair.config import AUTHORS_SWITCHES, ModelConfig
 from sqair.distributions import Bernoulli, Gaussian, masked
 from sqair.image import ImageModel
-from sqair.model import SQAIR
+from sqair.model import SQAIR, no_restraint
 from sqair.objective import elbo, iwae
-from sqair.particles import draw_particles, particle_filter, resample, run_particles
+from sqair.particles import draw_particles, particle_filter, resample, run_batch, run_particles
 from sqair.propagation import Expected, PropagationPosterior, PropagationPrior
 
 Model = TypeVar("Model", SQAIR, AIR)
@@ -272,15 +272,26 @@ def test_ceiling():
 
 
 def test_filter_without_resampling(model):
-    """A filter that never resamples gives the IWAE bound of the same noise; frames from `length` on change nothing."""
+    """A filter that never resamples gives the IWAE bound of the same noise."""
     noise = draw_particles(model, jax.random.key(8), 6, 3)
-    frames = film(3).at[2].set(jnp.nan)
-    run = eqx.filter_jit(particle_filter)(model, jax.random.key(9), noise, frames, threshold=0.0, length=jnp.array(2))
+    run = eqx.filter_jit(particle_filter)(model, jax.random.key(9), noise, film(3), threshold=0.0)
     assert not run.resampled.any()
-    cut = jax.tree.map(lambda leaf: leaf[:, :2], noise)
-    log_w = eqx.filter_jit(run_particles)(model, cut, frames[:2]).log_weight
-    np.testing.assert_allclose(run.log_weight[:2].T, log_w, rtol=1e-5)
+    log_w = eqx.filter_jit(run_particles)(model, noise, film(3)).log_weight
+    np.testing.assert_allclose(run.info.log_weight.T, log_w, rtol=1e-5)
     assert float(run.log_increment.sum()) == pytest.approx(float(iwae(log_w.sum(1))), rel=1e-6)
+
+
+def test_frames_beyond_the_length_change_nothing_in_training(model):
+    """With and without resampling; what they would weigh is zero."""
+    noise = jax.tree.map(lambda leaf: leaf[None], draw_particles(model, jax.random.key(8), 6, 3))
+    frames = film(3).at[2].set(jnp.nan)[None]
+    run = eqx.filter_jit(run_batch)
+    for uniforms in (None, jax.random.uniform(jax.random.key(9), (1, 3))):
+        found = run(model, noise, frames, no_restraint(3), jnp.array(2), uniforms=uniforms).log_weight
+        cut = (jax.tree.map(lambda leaf: leaf[:, :, :2], noise), frames[:, :2], no_restraint(2), jnp.array(2))
+        wanted = run(model, *cut, uniforms=None if uniforms is None else uniforms[:, :2]).log_weight
+        np.testing.assert_allclose(found[:, :, :2], wanted, rtol=1e-5)
+        assert not found[:, :, 2].any()
 
 
 @given(

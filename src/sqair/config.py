@@ -137,6 +137,24 @@ class ModelConfig:
     min_std: float = 0.01
     """Added to every learned standard deviation."""
 
+    # --- a static background, which the paper has not: it subtracts (App. E); see background.py
+    background: Literal["none", "running", "learned"] = "none"
+    """What is behind objects: black, a slow average of the frames, or a learned picture in a light that drifts."""
+    background_rate: float = 0.02
+    """Share of the newest frame in a running background."""
+    background_size: tuple[int, int] = (0, 0)
+    """Height and width of a learned background, of which frames are windows; 0 0 for those of a frame."""
+
+    @property
+    def seen_channels(self) -> int:
+        """Channels that q sees: those of a frame and, with a background, of its difference from that."""
+        return self.channels if self.background == "none" else 2 * self.channels
+
+    @property
+    def drawn_channels(self) -> int:
+        """Channels that the decoder gives: those of a frame and, with a background, a mask."""
+        return self.channels if self.background == "none" else self.channels + 1
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -205,6 +223,8 @@ class TrainConfig:
     """Steps for which a learned output std is held at its start (the authors: 10,000)."""
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
+    start: str = ""
+    """A model's name or folder whose weights training begins with; it must have the same settings model.*."""
     seed: int = 0
     """The same seed gives the same run."""
     evaluate_every: int = 1_000

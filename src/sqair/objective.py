@@ -21,6 +21,7 @@ Axes: B sequences, K particles, T frames, Y, X, C frame.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -32,7 +33,7 @@ from sqair.config import TrainConfig, UserError
 from sqair.distributions import Noise
 from sqair.model import Restraint, SequenceModel
 from sqair.networks import MLP
-from sqair.particles import Summary, draw_particles, particle_filter, run_batch, summarise
+from sqair.particles import Summary, draw_particles, run_batch
 
 Estimator = Literal["vimco", "vimco-authors", "reinforce", "nvil"]
 
@@ -156,24 +157,15 @@ def check_objective(config: TrainConfig) -> None:
         raise UserError(f"the estimator {config.estimator!r} needs at least 2 particles; raise --train.particles")
 
 
-def fivo_objective(
-    model: SequenceModel,
-    key: PRNGKeyArray,
-    noise: Noise,
-    frames: Float[Array, "T Y X C"],
-    restraint: Restraint,
-    length: Int[Array, ""],
-) -> tuple[Float[Array, ""], Diagnostics]:
-    """The surrogate of one sequence, per frame, with resampling at every frame.
+def fivo_objective(summary: Summary, length: Int[Array, ""]) -> tuple[Float[Array, ""], Diagnostics]:
+    """The surrogate of one sequence, per frame, with resampling at every frame. `summary` has axes (K, T).
 
     Presences are credited with their own frame's increment only: what they do to later frames, through the choice of
     ancestors or otherwise, is left out of the gradient.
     """
-    run = particle_filter(model, key, noise, frames, threshold=2.0, restraint=restraint, length=length)
-    steps = jax.vmap(lambda w, q: surrogate("vimco", w, q))(run.log_weight, run.log_q_presence)
-    value = jnp.where(jnp.arange(frames.shape[0]) < length, steps, 0.0).sum()
-    summary = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), summarise(run.info))
-    return value / length, diagnose(summary, run.log_increment.sum(), length)
+    steps = jax.vmap(lambda w, q: surrogate("vimco", w, q), in_axes=1)(summary.log_weight, summary.log_q_presence)
+    bound = jax.vmap(iwae, in_axes=1)(summary.log_weight).sum()
+    return steps.sum() / length, diagnose(summary, bound, length)
 
 
 def sequence_objective(
@@ -259,13 +251,14 @@ def drawn_loss(
     gather: Callable[[Summary], Summary] = lambda summary: summary,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
     """`batch_loss` of noise that is drawn. `gather` adds the particles that other devices have."""
+    halved = config.precision == "bf16" and jax.default_backend() != "cpu"
+    run = partial(run_batch, model, noise, frames, restraint, length, limit, halved=halved)
     if config.bound == "fivo":
-        of_batch = jax.vmap(lambda key, noise, x: fivo_objective(model, key, noise, x, restraint, length))
-        values, diagnostics = of_batch(filter_keys, noise, frames)
+        uniforms = jax.vmap(lambda key: jax.random.uniform(key, frames.shape[1:2]))(filter_keys)
+        of_batch = jax.vmap(lambda summary: fivo_objective(summary, length))
+        values, diagnostics = of_batch(run(uniforms=uniforms))
         signals = jnp.zeros((len(frames), config.particles))
     else:
-        halved = config.precision == "bf16" and jax.default_backend() != "cpu"
-        summary = gather(run_batch(model, noise, frames, restraint, length, limit, halved=halved))
         of_batch = jax.vmap(lambda summary, x: sequence_objective(summary, x, length, config, baseline, moments))
-        values, (diagnostics, signals) = of_batch(summary, frames)
+        values, (diagnostics, signals) = of_batch(gather(run()), frames)
     return -values.mean(), (jax.tree.map(lambda leaf: leaf.mean(0), diagnostics), signals)

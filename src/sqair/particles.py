@@ -17,6 +17,10 @@ from sqair.model import Info, Restraint, SequenceModel, no_restraint
 from sqair.objects import State
 
 
+FEW = 128
+"""Particles that are resampled by comparing each with each, which needs no loop within the loop over frames."""
+
+
 class Summary(NamedTuple):
     """The numbers of an `Info`, without its arrays: what an objective needs of each frame."""
 
@@ -63,9 +67,12 @@ def run_batch(
     length: Int[Array, ""],
     limit: float | Float[Array, ""] = 0.0,
     *,
+    uniforms: Float[Array, "B T"] | None = None,
     halved: bool = False,
 ) -> Summary:
     """K inferences of each of B sequences, made for training: noise and Summary have axes (B, K, T).
+
+    With `uniforms` the particles of a sequence are resampled after every frame, and their weights start anew.
 
     A particle passes back to the frame before a gradient of at most the norm `limit`, 0 for no limit. With `halved`
     what the gradient needs is kept in bfloat16.
@@ -78,15 +85,18 @@ def run_batch(
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, particles, *leaf.shape)), model.initial())
 
     def step(parameters: SequenceModel, states: State, encodings: Array, now: tuple) -> tuple[State, Summary]:
-        frames, noise, restraint = now
+        frames, noise, restraint, uniform = now
         states = jax.vmap(jax.vmap(lambda state: limited(state, limit)))(states)
         of_particles = jax.vmap(eqx.combine(parameters, rest).step, in_axes=(0, None, None, 0, None))
         states, info = jax.vmap(of_particles, in_axes=(0, 0, 0, 0, None))(states, frames, encodings, noise, restraint)
+        if uniform is not None:
+            ancestors = jax.vmap(resample)(uniform, jax.lax.stop_gradient(info.log_weight))
+            states = jax.vmap(descend)(states, ancestors)
         return states, summarise(info)
 
     frames_by_time, encodings = (jnp.moveaxis(leaf, 1, 0) for leaf in (frames, jax.vmap(model.encode)(frames)))
     noise_by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), noise)
-    data = (frames_by_time, noise_by_time, restraint)
+    data = (frames_by_time, noise_by_time, restraint, None if uniforms is None else uniforms.T)
     _, summary = scan(step, parameters, start, encodings, data, length, halved=halved)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), summary)
 
@@ -101,7 +111,14 @@ def resample(uniform: Float[Array, ""], log_weight: Float[Array, " K"]) -> Int[A
     count = log_weight.shape[0]
     edges = jnp.cumsum(jax.nn.softmax(log_weight))
     points = (jnp.arange(count) + uniform) / count
-    return jnp.minimum(jnp.searchsorted(edges, points * edges[-1], side="right"), count - 1)
+    method = "compare_all" if count <= FEW else "scan"
+    places = jnp.searchsorted(edges, points * edges[-1], side="right", method=method)
+    return jnp.minimum(places, count - 1)
+
+
+def descend(states: State, ancestors: Int[Array, " K"]) -> State:
+    """The states of the ancestors, one for each particle; the choice has no gradient."""
+    return jax.tree.map(lambda leaf: leaf[ancestors], states)
 
 
 class Filtered(NamedTuple):
@@ -109,13 +126,11 @@ class Filtered(NamedTuple):
 
     log_increment: Float[Array, "*T"]
     """The estimate of log p(x_t | x_<t)."""
-    log_weight: Float[Array, "*T K"]
-    """Of each particle at this time-step, before resampling."""
-    log_q_presence: Float[Array, "*T K"]
     ess: Float[Array, "*T"]
     """Effective sample size, before resampling."""
     resampled: Bool[Array, "*T"]
     info: Info
+    """Of each particle, before resampling."""
 
 
 def particle_filter(
@@ -125,43 +140,32 @@ def particle_filter(
     frames: Float[Array, "T Y X"] | Float[Array, "T Y X C"],
     *,
     threshold: float = 0.5,
-    restraint: Restraint | None = None,
-    length: Int[Array, ""] | None = None,
 ) -> Filtered:
     """FIVO (Maddison et al. 2017): particles are resampled whenever the effective sample size falls below threshold K.
 
     The sum of `log_increment` is the log of an unbiased estimate of p(x), so its mean is a lower bound. A threshold
-    above 1 resamples at every time-step.
-
-    A gradient through this function ignores the choice of ancestors, as FIVO's authors do, and has no score term for
-    presences. Training adds one frame by frame, so a presence gets no credit for later frames (`sequence_objective`).
+    above 1 resamples at every time-step. This one is for reports; `run_batch` resamples in training.
     """
     frames = as_frames(frames)
     total, count = frames.shape[0], noise.pres.shape[0]
-    encodings = model.encode(frames)
-    restraint = no_restraint(total) if restraint is None else restraint
     by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), noise)
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), model.initial())
-    uniforms = jax.random.uniform(key, (total,))
-    active = jnp.arange(total) < (total if length is None else length)
+    even = jnp.full(count, -jnp.log(count))
 
     def advance(carry: tuple[State, Float[Array, " K"]], now: tuple) -> tuple[tuple, Filtered]:
-        state, log_weight = carry
-        x, encoding, noise_t, restraint_t, uniform, is_active = now
+        states, log_weight = carry
+        *seen, noise_t, restraint_t, uniform = now
         of_particles = jax.vmap(model.step, in_axes=(0, None, None, 0, None))
-        stepped, info = of_particles(state, x, encoding, noise_t, restraint_t)
+        states, info = of_particles(states, *seen, noise_t, restraint_t)
         log_weight = log_weight + info.log_weight
         increment = jax.nn.logsumexp(log_weight)
         log_weight = log_weight - increment
         ess = jnp.exp(-jax.nn.logsumexp(2 * log_weight))
-        needed = (ess < threshold * count) & is_active
+        needed = ess < threshold * count
         ancestors = jnp.where(needed, resample(uniform, log_weight), jnp.arange(count))
-        moved = jax.tree.map(lambda leaf: leaf[jax.lax.stop_gradient(ancestors)], stepped)
-        after = jnp.where(needed, -jnp.log(count), log_weight)
-        kept = jax.tree.map(lambda new, old: jnp.where(is_active, new, old), (moved, after), carry)
-        told = (increment, info.log_weight, info.log_q_presence)
-        increment, weight, presence = (jnp.where(is_active, leaf, 0.0) for leaf in told)
-        return kept, Filtered(increment, weight, presence, ess, needed, info)
+        after = descend(states, ancestors), jnp.where(needed, even, log_weight)
+        return after, Filtered(increment, ess, needed, info)
 
-    inputs = (frames, encodings, by_time, restraint, uniforms, active)
-    return jax.lax.scan(advance, (start, jnp.full(count, -jnp.log(count))), inputs)[1]
+    uniforms = jax.random.uniform(key, (total,))
+    inputs = (frames, model.encode(frames), by_time, no_restraint(total), uniforms)
+    return jax.lax.scan(advance, (start, even), inputs)[1]

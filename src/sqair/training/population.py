@@ -18,9 +18,11 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from sqair.config import Preset, TrainConfig
+from sqair.config import Preset, TrainConfig, UserError
 from sqair.data import Source
 from sqair.model import SequenceModel
+from sqair.settings import differences
+from sqair.training.checkpoint import load_model
 from sqair.training.distributed import MEMBERS, collect, place
 from sqair.training.members import KNOBS, Member, new_members
 from sqair.training.step import TrainState, first_state, repeat, seed_keys, train_step, train_steps, without_totals
@@ -30,7 +32,7 @@ T = TypeVar("T")
 EACH = eqx.if_array(0)
 AXES = TrainState(step=None, model=EACH, optimiser=EACH, nvil=EACH, totals=EACH, counted=EACH)  # type: ignore[arg-type]
 """Where the member axis is in a state."""
-UNCOMPILED = ("seed", "evaluate_every", "validation_sequences", "keep", "members", "sweep", "patience")
+UNCOMPILED = ("start", "seed", "evaluate_every", "validation_sequences", "keep", "members", "sweep", "patience")
 """Fields of TrainConfig that the compiled step does not depend on, besides `restart_collapsed`."""
 
 
@@ -56,7 +58,8 @@ class Population:
         """The state before the first step."""
         keys = [seed_keys(member.seed).weights for member in self.members]
         preset = dataclasses.replace(self.preset, train=essential(self.preset.train))
-        return first_state(preset, keys[0]) if self.is_alone else first_states(preset, jnp.stack(keys))
+        state = first_state(preset, keys[0]) if self.is_alone else first_states(preset, jnp.stack(keys))
+        return state._replace(model=self._started(state.model))
 
     def advance(self, state: TrainState, source: Source, count: int) -> TrainState:
         """The state after `count` steps of every member."""
@@ -108,11 +111,24 @@ class Population:
     def afresh(self, state: TrainState, index: int) -> TrainState:
         """The state with new weights for one member, from its present seed."""
         preset = dataclasses.replace(self.preset, train=essential(self.preset.train))
-        return put(state, first_state(preset, seed_keys(self.members[index].seed).weights), jnp.array(index))
+        new = first_state(preset, seed_keys(self.members[index].seed).weights)
+        return put(state, new._replace(model=self._started(new.model)), jnp.array(index))
 
     def copied(self, state: TrainState, index: int, donor: int) -> TrainState:
         """The state in which one member has the parameters and the optimiser of another."""
         return put(state, self._one(state, donor), jnp.array(index))
+
+    def _started(self, model: SequenceModel) -> SequenceModel:
+        """`model`, of one member or all, with the weights that `start` names in place of its own, if it does."""
+        if not self.preset.train.start:
+            return model
+        given = load_model(self.preset.train.start)
+        differing = differences(given.config, self.preset.model, "model.")
+        if differing:
+            raise UserError(f"train.start is a model with other settings: {', '.join(differing)}; give those, too")
+        return jax.tree.map(
+            lambda new, own: jnp.broadcast_to(new, own.shape) if eqx.is_array(own) else own, given, model
+        )
 
     def _one(self, state: TrainState, index: int) -> TrainState:
         """The state of one member alone."""

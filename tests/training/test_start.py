@@ -1,0 +1,55 @@
+"""Training that begins with the weights of a model: one member or all have them; other settings are refused."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from sqair.config import Preset, UserError
+from sqair.training.checkpoint import build, named_arrays, save_model
+from sqair.training.population import Population
+
+
+@pytest.fixture(scope="module")
+def given(small: Preset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the preset's sizes, with weights of a seed that training does not use."""
+    folder = tmp_path_factory.mktemp("model") / "given"
+    save_model(folder, build(small.model, jax.random.key(77)), {})
+    return folder
+
+
+def started(preset: Preset, start: Path, **changes: int) -> Preset:
+    return dataclasses.replace(preset, train=dataclasses.replace(preset.train, start=str(start), **changes))
+
+
+def test_one_member(small: Preset, given: Path) -> None:
+    """The weights are the model's, the rest is that of a new run."""
+    state, plain = Population(started(small, given)).first(), Population(small).first()
+    wanted = named_arrays(build(small.model, jax.random.key(77)))
+    for name, array in named_arrays(state.model).items():
+        np.testing.assert_array_equal(array, wanted[name])
+    assert jax.tree.structure(state) == jax.tree.structure(plain)
+    for a, b in zip(jax.tree.leaves(state.optimiser), jax.tree.leaves(plain.optimiser), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_members_that_are_restarted(small: Preset, given: Path) -> None:
+    """All begin with the same weights, and so does one that begins again."""
+    population = Population(started(small, given, members=2))
+    state = population.first()
+    changed = state._replace(model=jax.tree.map(lambda leaf: leaf + 1 if hasattr(leaf, "shape") else leaf, state.model))
+    again = population.afresh(changed, 1)
+    wanted = named_arrays(build(small.model, jax.random.key(77)))
+    for index in range(2):
+        for name, array in named_arrays(population.take(state.model, index)).items():
+            np.testing.assert_array_equal(array, wanted[name])
+    for name, array in named_arrays(population.take(again.model, 1)).items():
+        np.testing.assert_array_equal(array, wanted[name])
+
+
+def test_a_model_with_other_settings(small: Preset, given: Path) -> None:
+    other = dataclasses.replace(small, model=dataclasses.replace(small.model, width=8, what_size=5))
+    with pytest.raises(UserError, match=r"train\.start is a model with other settings: model\.what_size, model\.width"):
+        Population(started(other, given)).first()
