@@ -116,8 +116,6 @@ def connected(address: str) -> Iterator[Any]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if address == LOCAL:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    else:
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # it would warn on stderr before we can say more
     with contextlib.redirect_stdout(io.StringIO()):
         ray = importlib.import_module("ray")  # an extra, which type checkers need not find
         with _own_signals():
@@ -135,8 +133,8 @@ def _start(ray: Any, address: str) -> None:
         if address == LOCAL:
             ray.init(**told, include_dashboard=False, object_store_memory=STORE)
         else:
-            logging.getLogger("ray").setLevel(logging.CRITICAL)  # it warns that it leaves SIGTERM to others
-            within(PATIENCE, lambda: ray.init(**told))
+            with _hushed():
+                within(PATIENCE, lambda: ray.init(**told))
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         first = str(error).partition("\n")[0]
         raise UserError(f"cannot use the Ray cluster at {address}: {first}") from error
@@ -153,6 +151,19 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
     if outcome.error is not None:
         raise outcome.error
     return outcome.value
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Drop what the block writes on stderr, past Python too, as Ray does while it waits; we say why it failed."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @contextlib.contextmanager
