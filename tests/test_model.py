@@ -178,6 +178,7 @@ CONV = ConvConfig(
 AUTHORS = dataclasses.replace(TINY, **AUTHORS_SWITCHES)
 VARIANTS = {
     "ours": TINY,
+    "before a learned background": dataclasses.replace(TINY, background="learned"),
     "authors, with a projection of the frame": dataclasses.replace(AUTHORS, proposal="projection"),
     "convolutional, in colour, fixed and absolute": dataclasses.replace(
         AUTHORS,
@@ -193,8 +194,8 @@ VARIANTS = {
         learn_output_std=True,
     ),
 }
-WITHOUT_PARAMETERS = {("proposal", "none"), ("proposal", "image")}
-"""Values of switches that bring no parameters of their own; test_propagation.py has what they do."""
+WITHOUT_PARAMETERS = {("proposal", "none"), ("proposal", "image"), ("background", "running")}
+"""Values of switches that bring no parameters of their own; test_propagation.py and test_background.py have them."""
 
 
 def test_the_variants_hold_every_value_of_every_switch():

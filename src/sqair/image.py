@@ -1,6 +1,7 @@
 """Image generation (Algorithm 1, eq. 1): objects are decoded, placed and added; the frame is that sum and noise.
 
-Home of eq. 1 (air_gen). Home of Algorithm 1.
+Home of eq. 1 (air_gen). Home of Algorithm 1. Before a background objects are not added, but hide it with masks; the
+equations are in background.py.
 Axes: T frames, N slots, W what, Y, X frame, G, L glimpse, C channels.
 """
 
@@ -68,6 +69,8 @@ class ImageModel(eqx.Module):
     mean_image: Float[Array, "Y X C"] | None
     """Learned image shown under present glimpses; None without the switch."""
     pixels: PixelNoise
+    has_masks: bool = eqx.field(static=True)
+    """Whether objects hide what is behind them."""
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
         self.decoder = glimpse_decoder(config, key=key)
@@ -75,14 +78,40 @@ class ImageModel(eqx.Module):
         self.output_scale = jnp.array(0.25) if config.glimpse_output == "scaled" else None
         self.mean_image = jnp.zeros((*config.image, config.channels)) if config.mean_image else None
         self.pixels = PixelNoise(config)
+        self.has_masks = config.background != "none"
 
     def glimpses(self, what: Float[Array, "N W"]) -> Float[Array, "N G L C"]:
-        """y_att = f_dec(what) of every slot."""
+        """y_att = f_dec(what) of every slot; with masks, what shows of it."""
+        if self.has_masks:
+            return self.masked(what)[..., :-1]
         raw = jax.vmap(self.decoder)(what)
         return jax.nn.sigmoid(raw - 2.0) if self.output_scale is None else self.output_scale * raw
 
-    def canvas(self, objects: Objects) -> Float[Array, "Y X C"]:
-        """y_t: the sum of ST^-1(y_att, where) over O_t."""
+    def masked(self, what: Float[Array, "N W"]) -> Float[Array, "N G L D"]:
+        """m_i a_i, and m_i as the last channel, of every slot."""
+        raw = jax.vmap(self.decoder)(what)
+        looks, mask = raw[..., :-1], jax.nn.sigmoid(raw[..., -1:] - 2.0)
+        looks = jax.nn.sigmoid(looks) if self.output_scale is None else self.output_scale * looks
+        return jnp.concatenate([mask * looks, mask], -1)
+
+    def shapes(self, what: Float[Array, "N W"]) -> Float[Array, "N G L C"]:
+        """Where in its glimpse each object is: its mask, or else its brightness."""
+        return self.masked(what)[..., -1:] if self.has_masks else self.glimpses(what)
+
+    def painted(
+        self, objects: Objects, background: Float[Array, "Y X C"]
+    ) -> tuple[Float[Array, "Y X C"], Float[Array, "Y X 1"]]:
+        """y_t before a background, and c_t, how much of that is hidden."""
+        glimpses = jnp.where(objects.pres[:, None, None, None] > 0, self.masked(objects.what), 0.0)
+        drawn = jax.vmap(self.transformer.write)(glimpses, objects.where).sum(0)
+        paint, masks = drawn[..., :-1], drawn[..., -1:]
+        covered = jnp.minimum(1.0, masks)
+        return (1 - covered) * background + paint / jnp.maximum(1.0, masks), covered
+
+    def canvas(self, objects: Objects, background: Float[Array, "Y X C"] | None = None) -> Float[Array, "Y X C"]:
+        """y_t: the sum of ST^-1(y_att, where) over O_t; with masks, before a background."""
+        if background is not None:
+            return self.painted(objects, background)[0]
         pres = objects.pres[:, None, None, None]
         glimpses = jnp.where(pres > 0, self.glimpses(objects.what), 0.0)
         canvas = jax.vmap(self.transformer.write)(glimpses, objects.where).sum(0)  # eq. 1
@@ -108,7 +137,7 @@ def tight_boxes(image: ImageModel, objects: Objects, least: float = 0.0) -> Floa
     """
 
     def box(what: Float[Array, " W"], where: Float[Array, "4"], pres: Float[Array, ""]) -> Float[Array, "4"]:
-        glimpse = image.glimpses(what[None])[0]
+        glimpse = image.shapes(what[None])[0]
         written = image.transformer.write(glimpse, where).max(-1)
         seen = (written > 0) & (written > VISIBLE * glimpse.max())  # beyond the glimpse it is 0, whatever its maximum
         (left, right), (top, bottom) = (_ends(seen.any(axis)) for axis in (0, 1))
@@ -125,7 +154,7 @@ def tight_boxes(image: ImageModel, objects: Objects, least: float = 0.0) -> Floa
 def whole_boxes(image: ImageModel, objects: Objects) -> Float[Array, "T N 4"]:
     """The box around the pixels of each glimpse above a tenth of its maximum, in the frame's pixels, not clipped."""
     windows = image.transformer.boxes(objects.where)
-    glimpses = jax.vmap(image.glimpses)(objects.what).max(-1)
+    glimpses = jax.vmap(image.shapes)(objects.what).max(-1)
     seen = glimpses > VISIBLE * glimpses.max((-2, -1), keepdims=True)
     ends = [_ends(seen.any(axis)) for axis in (-2, -1)]  # of columns, then of rows
     low, high = (jnp.stack([end[side] for end in ends], -1) for side in (0, 1))

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from sqair.background import Background, compared, make_background
 from sqair.config import ModelConfig
 from sqair.discovery import DiscoveryPosterior, DiscoveryPrior, SetEncoder
 from sqair.distributions import Noise, draw_noise
@@ -58,6 +59,8 @@ class Info(NamedTuple):
     log_p_presence: Float[Array, "*T"]
     log_q_presence: Float[Array, "*T"]
     """The parts of log_p and log_q that are presence."""
+    background: Float[Array, "*T Y X C"] | None = None
+    """b_t, the frame without objects; None where that is black."""
 
     @property
     def log_weight(self) -> Float[Array, "*T"]:
@@ -155,6 +158,8 @@ class SQAIR(SequenceModel):
     """h^T of a newly discovered object."""
     first_prior: Float[Array, " H"]
     """The propagation prior's state for a newly discovered object."""
+    background: Background | None
+    """What is behind objects; None for black."""
     config: ModelConfig = eqx.field(static=True)
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
@@ -168,19 +173,33 @@ class SQAIR(SequenceModel):
         self.propagation_prior = PropagationPrior(config, key=keys[6])
         self.first_temporal = jnp.zeros(config.width)
         self.first_prior = jnp.zeros(config.width)
+        self.background = make_background(config)
         self.config = config
 
     def initial(self) -> State:
         """No objects."""
-        return initial_state(self.config.max_objects, self.config.what_size, self.config.width)
+        state = initial_state(self.config.max_objects, self.config.what_size, self.config.width)
+        return state if self.background is None else state._replace(backdrop=self.background.initial())
 
     def noise(self, key: PRNGKeyArray, length: int) -> Noise:
         """The phases are propagation and discovery."""
         return draw_noise(key, (length, 2), self.config.max_objects, self.config.what_size)
 
     def encode(self, frames: Float[Array, "T Y X C"]) -> Float[Array, "T H"]:
-        """e_t of Algorithm 3."""
+        """e_t of Algorithm 3. With a background it waits for that, which depends on the past: there is nothing yet."""
+        if self.background is not None:
+            return jnp.zeros((len(frames), 0))
         return jax.vmap(self.encoders.image)(frames)
+
+    def _before_background(
+        self, state: State, x: Float[Array, "Y X D"]
+    ) -> tuple[State, Float[Array, "Y X C"], Float[Array, "Y X E"], Float[Array, " H"]]:
+        """The state with what is known of the background, the picture alone, what q sees of it, and e_t."""
+        assert self.background is not None
+        state = state._replace(backdrop=self.background.begin(state.backdrop, x, state.time == 0))
+        picture = x[..., : self.config.channels]
+        seen = compared(picture, self.background.behind(state.backdrop))
+        return state, picture, seen, self.encoders.image(seen)
 
     def step(
         self,
@@ -192,11 +211,14 @@ class SQAIR(SequenceModel):
     ) -> tuple[State, Info]:
         """Inference for one frame (eq. 4) and the prior of what was inferred (eq. 3)."""
         noise_p, noise_d = noise.phase(0), noise.phase(1)
+        seen = x
+        if self.background is not None:
+            state, x, seen, encoding = self._before_background(state, x)
         objects, transformer = state.objects, self.image.transformer
         is_first = state.time == 0
 
         propagated, temporal, log_q_p, presence_q_p = self.propagation(
-            noise_p, x, objects, state.temporal, self.encoders, transformer, encoding
+            noise_p, seen, objects, state.temporal, self.encoders, transformer, encoding
         )
         expected = self.propagation_prior.expect(objects, state.prior)
         log_p_p, presence_p_p = expected.log_prob(propagated)
@@ -205,7 +227,7 @@ class SQAIR(SequenceModel):
         room = self.config.max_objects - count
 
         def discover() -> tuple[Latents, tuple[Array, Array], tuple[Array, Array]]:
-            new, log_q, presence_q = self.discovery(noise_d, x, encoding, context, room, self.encoders, transformer)
+            new, log_q, presence_q = self.discovery(noise_d, seen, encoding, context, room, self.encoders, transformer)
             return new, (log_q, presence_q), self.discovery_prior.log_prob(new, count, room, is_first, context)
 
         def pass_over() -> tuple[Latents, tuple[Array, Array], tuple[Array, Array]]:
@@ -216,7 +238,7 @@ class SQAIR(SequenceModel):
         new, (log_q_d, presence_q_d), (log_p_d, presence_p_d) = jax.lax.cond(is_on, discover, pass_over)
 
         state = self._unite(state, propagated, temporal, expected.hidden, new)
-        canvas = self.image.canvas(state.objects)
+        state, canvas, behind = self._drawn(state, x)
         return state, Info(
             objects=state.objects,
             canvas=canvas,
@@ -227,6 +249,7 @@ class SQAIR(SequenceModel):
             log_q=log_q_p + log_q_d,  # eq. 4
             log_p_presence=presence_p_p + presence_p_d,
             log_q_presence=presence_q_p + presence_q_d,
+            background=behind,
         )
 
     def dream_step(self, state: State, noise: Noise) -> tuple[State, Info]:
@@ -239,9 +262,10 @@ class SQAIR(SequenceModel):
         context = self.set_encoder(propagated.what, propagated.where, propagated.pres)
         new, log_p_d, presence_d = self.discovery_prior.sample(noise_d, count, state.time == 0, context)
         state = self._unite(state, propagated, state.temporal, expected.hidden, new)
+        state, canvas, behind = self._drawn(state)
         return state, Info(
             objects=state.objects,
-            canvas=self.image.canvas(state.objects),
+            canvas=canvas,
             propagated=count,
             discovered=new.pres.sum(),
             log_likelihood=jnp.zeros(()),
@@ -249,7 +273,20 @@ class SQAIR(SequenceModel):
             log_q=jnp.zeros(()),
             log_p_presence=presence_p + presence_d,
             log_q_presence=jnp.zeros(()),
+            background=behind,
         )
+
+    def _drawn(
+        self, state: State, x: Float[Array, "Y X C"] | None = None
+    ) -> tuple[State, Float[Array, "Y X C"], Float[Array, "Y X C"] | None]:
+        """The canvas and what is behind it; a background learns from the frame, where there is one."""
+        if self.background is None:
+            return state, self.image.canvas(state.objects), None
+        behind = self.background.behind(state.backdrop)
+        canvas, covered = self.image.painted(state.objects, behind)
+        if x is not None:
+            state = state._replace(backdrop=self.background.follow(state.backdrop, x, covered))
+        return state, canvas, behind
 
     def _unite(
         self,
@@ -274,4 +311,5 @@ class SQAIR(SequenceModel):
             prior=prior,
             born=state.born + new.pres.sum().astype(state.born.dtype),
             time=state.time + 1,
+            backdrop=state.backdrop,
         )

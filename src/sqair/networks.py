@@ -8,6 +8,8 @@ Axes: Y, X rows and columns; C channels; F features.
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,6 +19,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sqair.config import ModelConfig
 from sqair.convolutions import Convolution
 from sqair.distributions import Gaussian
+
+M = TypeVar("M")
 
 HEAD_GAIN = 0.1
 """Output layers of heads start small, so that training starts from the biases in `config.py`."""
@@ -29,9 +33,15 @@ class Linear(eqx.nn.Linear):
         super().__init__(size_in, size_out, key=key)
 
     def __call__(self, x: Float[Array, " _"], *, key: PRNGKeyArray | None = None) -> Float[Array, " F"]:
-        """W x + b."""
+        """W x + b, with 32 bits or more."""
         assert self.bias is not None
-        return x @ self.weight.T + self.bias
+        wide = jnp.promote_types(self.weight.dtype, jnp.float32)
+        return jnp.matmul(x.astype(self.weight.dtype), self.weight.T, preferred_element_type=wide) + self.bias
+
+    def hidden(self, x: Float[Array, " _"]) -> Float[Array, " F"]:
+        """ELU(W x + b), in the precision of W."""
+        assert self.bias is not None
+        return jax.nn.elu(x.astype(self.weight.dtype) @ self.weight.T + self.bias)
 
 
 class GRUCell(eqx.nn.GRUCell):
@@ -46,11 +56,28 @@ class GRUCell(eqx.nn.GRUCell):
         """The next state: reset and update gates, and a candidate that sees the state through the reset gate."""
         assert self.bias is not None
         assert self.bias_n is not None
-        reset, update, new = jnp.split(input @ self.weight_ih.T + self.bias, 3)
-        reset_h, update_h, new_h = jnp.split(hidden @ self.weight_hh.T, 3)
+        dtype = self.weight_ih.dtype
+        reset, update, new = jnp.split(input.astype(dtype) @ self.weight_ih.T + self.bias, 3)
+        reset_h, update_h, new_h = jnp.split(hidden.astype(dtype) @ self.weight_hh.T, 3)
         reset, update = jax.nn.sigmoid(reset + reset_h), jax.nn.sigmoid(update + update_h)
         new = jnp.tanh(new + reset * (new_h + self.bias_n))
         return new + update * (hidden - new)
+
+
+def halved(model: M) -> M:
+    """The model with the weights of its layers in bfloat16, and so with most of its hidden units in it, too.
+
+    What layers give out as statistics or glimpses, states of RNNs, samples, densities and windows keep 32 bits.
+    """
+
+    def is_layer(node: Any) -> bool:
+        return isinstance(node, Linear | GRUCell | eqx.nn.Conv)
+
+    def halve(node: Any) -> Any:
+        cast = partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16) if eqx.is_array(leaf) else leaf)
+        return cast(node) if is_layer(node) else node
+
+    return jax.tree.map(halve, model, is_leaf=is_layer)
 
 
 def linear(size_in: int, size_out: int, *, key: PRNGKeyArray, gain: float = 1.0, bias: float = 0.0) -> Linear:
@@ -79,11 +106,11 @@ class MLP(eqx.Module):
 
     def __call__(self, *inputs: Float[Array, " _"]) -> Float[Array, " F"]:
         """The output for the concatenated inputs."""
-        x = jnp.concatenate(inputs)
+        x = jnp.concatenate([each.astype(self.layers[0].weight.dtype) for each in inputs])
         for layer in self.layers[:-1]:
-            x = jax.nn.elu(layer(x))
-        x = self.layers[-1](x)
-        return jax.nn.elu(x) if self.final_elu else x
+            x = layer.hidden(x)
+        last = self.layers[-1]
+        return last.hidden(x) if self.final_elu else last(x)
 
 
 def encoder(size_in: int, width: int, *, key: PRNGKeyArray) -> MLP:
@@ -138,12 +165,12 @@ class Encoders(eqx.Module):
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
         keys = jax.random.split(key, 4)
-        sizes = [math.prod(shape) * config.channels for shape in (config.image, config.glimpse)]
+        sizes = [math.prod(shape) * config.seen_channels for shape in (config.image, config.glimpse)]
         hidden: tuple[int, ...] = (config.width, config.width)
         self.cnn = None
         if config.networks == "conv":
             layers = (config.conv.features, config.conv.strides)
-            self.cnn = CNN(config.channels, *layers, key=keys[0])
+            self.cnn = CNN(config.seen_channels, *layers, key=keys[0])
             sizes = [cnn_size(shape, *layers) for shape in (config.image, config.glimpse)]
             hidden = (config.width,)
         self.to_image = MLP((sizes[0], *hidden), key=keys[1], final_elu=True)
@@ -195,7 +222,7 @@ class SubpixelDecoder(eqx.Module):
             strict=True,
         )
         self.layers = tuple(Convolution(a, b * s * s, key=k) for a, b, s, k in sizes)
-        self.output = Convolution(conv.decoder_features[-1], config.channels, key=keys[-1])
+        self.output = Convolution(conv.decoder_features[-1], config.drawn_channels, key=keys[-1])
 
     def __call__(self, what: Float[Array, " W"]) -> Float[Array, "G L C"]:
         """A glimpse, before its output non-linearity."""
@@ -213,7 +240,7 @@ class DenseDecoder(eqx.Module):
     shape: tuple[int, int, int] = eqx.field(static=True)
 
     def __init__(self, config: ModelConfig, *, key: PRNGKeyArray) -> None:
-        self.shape = (*config.glimpse, config.channels)
+        self.shape = (*config.glimpse, config.drawn_channels)
         self.mlp = MLP((config.what_size, config.width, config.width, math.prod(self.shape)), key=key)
 
     def __call__(self, what: Float[Array, " W"]) -> Float[Array, "G L C"]:

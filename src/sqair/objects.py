@@ -50,6 +50,8 @@ class State(NamedTuple):
     """How many identities have been given so far."""
     time: Int[Array, ""]
     """Frames seen so far; 0 before the first."""
+    backdrop: Any = None
+    """What is known of the background (background.py); None where it is black."""
 
 
 def no_objects(slots: int, what_size: int) -> Objects:

@@ -48,7 +48,9 @@ class FrameAccess(eqx.Module):
         self.kind, self.network = config.proposal, None
         self.size = {"none": 0, "projection": PROJECTION_SIZE}.get(config.proposal, config.width)
         if self.kind == "low-resolution":
-            self.network = encoder(math.prod(low_resolution(config.image)) * config.channels, config.width, key=key)
+            self.network = encoder(
+                math.prod(low_resolution(config.image)) * config.seen_channels, config.width, key=key
+            )
         elif self.kind == "projection":
             self.network = linear(config.width, PROJECTION_SIZE, key=key)
 

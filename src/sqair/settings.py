@@ -34,9 +34,9 @@ RANGES: dict[str, Range] = {
     name: allowed
     for allowed, names in {
         Range(0): "speed warm_up decay clip clip_frame discovery_cost discovery_cost_steps rediscovery_cost patience "
-        "spike output_std_steps",
+        "spike output_std_steps background_size",
         Range(0, above=True): "output_std scale_limits shift_limit where_prior_std min_std digit_scale learning_rate",
-        Range(0, 1): "final_decay discovery_dropout",
+        Range(0, 1): "background_rate final_decay discovery_dropout",
         Range(0, 2**32 - 1): "seed",
         Range(1): "max_objects what_size width latent_size layers features strides decoder_hidden decoder_maps "
         "decoder_features decoder_strides length max_digits steps batch particles first_length stage evaluate_every "
@@ -70,6 +70,8 @@ def _check_model(config: ModelConfig, where: str) -> None:
         raise UserError(f"{where}output_std must be more than {where}min_std, which is {config.min_std}")
     if min(config.where_prior_std) <= config.min_std:
         raise UserError(f"{where}where_prior_std must be more than {where}min_std, which is {config.min_std}")
+    if config.background != "none" and (config.kind != "sqair" or config.mean_image):
+        raise UserError(f"{where}background goes with the kind sqair, and without {where}mean_image")
     conv, vrnn = config.conv, config.vrnn
     layers = {
         "conv.": (conv.features, conv.strides),

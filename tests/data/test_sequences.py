@@ -251,7 +251,7 @@ def test_file_batches(file):
     drawn = [rows[sequence.tobytes()] for sequence in np.asarray(to_bytes(batch).frames)]
     assert set(drawn) == set(range(20))
     for name, values in batch._asdict().items():
-        if name != "frames":
+        if name != "frames" and values is not None:
             expected = getattr(whole, name)[drawn]
             np.testing.assert_array_equal(values, expected if name == "labels" else expected[:, :2])
 
@@ -269,7 +269,7 @@ def test_file_without_truth_in_colour(tmp_path):
     save_sequences(path, some_sequences(colour=True, truth=False))
     batch = open_data(DataConfig(name=str(path), length=3, size=(4, 5)), "train").batch(jax.random.key(0), 2)
     assert batch.frames.shape == (2, 3, 4, 5, 3)
-    assert batch[1:] == (None,) * 5
+    assert set(batch[1:]) == {None}
 
 
 @pytest.mark.parametrize("count", [0, -3])

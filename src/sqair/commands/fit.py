@@ -92,6 +92,8 @@ class Fit(Command):
     """Every so many frames one is taken."""
     networks: Literal["mlp", "conv"] = "mlp"
     """Fully connected encoders and decoders, or convolutional ones."""
+    background: Literal["subtract", "running", "learned"] = "subtract"
+    """Subtract it beforehand, or explain raw frames: before a slow average of them, or before a learned picture."""
     sequences: int = 3500
     """How many training sequences are cut from the clip, at most; a tenth of them for validation."""
     out: Annotated[str | None, optional("DIR", "runs/fit/VIDEO")] = None
@@ -148,6 +150,8 @@ class Fit(Command):
             raise UsageError(
                 "fit learns models of kind sqair, whose image is --crop; leave --model.kind and .image out"
             )
+        if any(name.startswith("model.background") and name != "model.background_rate" for name in self.given):
+            raise UsageError("the background of a fit is --background; leave --model.background out")
         told = (self.minutes, self.steps, self.height, self.crop, self.length, self.stride, self.given or None)
         if self.resume and any(value is not None for value in told):
             raise UsageError("a resumed fit keeps all its settings; give --out, --device and nothing else")
@@ -189,7 +193,15 @@ class Fit(Command):
         from sqair.commands.fit_proposal import Wishes
 
         return Wishes(
-            self.height, self.crop, self.length, self.stride, self.networks, self.model, self.train, self.given
+            self.height,
+            self.crop,
+            self.length,
+            self.stride,
+            self.networks,
+            self.model,
+            self.train,
+            self.given,
+            self.background,
         )
 
     def _show(self, rows: "list[Row]") -> None:
@@ -215,6 +227,7 @@ class Fit(Command):
             max_objects=proposal.model.max_objects,
             sequences=self.sequences,
             colour=proposal.model.channels == 3,
+            raw=proposal.model.background != "none",
             start=start,
             stop=stop,
         )

@@ -29,8 +29,9 @@ CLOSE = 0.15
 """Windows keep their usual side while the usual thing is nearly as large as usual."""
 MOST_SLOTS, USUAL_SLOTS = 6, 3
 SMALLEST_GLIMPSE, ROUNDING = 8, 0.1
-STD, STD_SHARE = (0.2, 0.3), 0.375
-"""Least and largest output std, and its share of the foreground's brightness: the paper's 0.3 is for bright things."""
+STD, RAW_STD, STD_SHARE = (0.2, 0.3), (0.05, 0.3), 0.375
+"""Least and largest output std, of subtracted and of raw frames, and its share of what sets things off: the paper's 0.3
+is for bright things on black."""
 SLOW, FAST = 0.05, 0.5
 """Frames are left out while things go less than the first, in the median, and at most the second, in their sizes."""
 SHORTEST, LONGEST = 5, 10
@@ -60,6 +61,8 @@ class Wishes:
     train: TrainConfig = field(default_factory=TrainConfig)
     given: Collection[str] = ()
     """Dotted names of the fields of `model` and `train` that were set."""
+    background: Literal["subtract", "running", "learned"] = "subtract"
+    """Taken away beforehand, or a part of the model."""
 
 
 class Row(NamedTuple):
@@ -103,9 +106,12 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     length = propose_length(seen, stride) if wishes.length is None else wishes.length
     camera = Camera(subtraction, frame[0], seen.size, crop, stride, seen.objects, seen.scene)
     model = propose_model(seen, sides, crop, is_whole=crop == frame, networks=wishes.networks, on_cpu=on_cpu)
+    if wishes.background != "subtract":
+        model = with_background(model, seen, frame, wishes.background)
     model = with_given(model, wishes.model, wishes.given, "model.")
     base = PRESETS["tiny" if on_cpu else "sqair-mlp"].train
-    cost = propose_cost(seen, sides, model.output_std)
+    strength = seen.brightness if model.background == "none" else seen.contrast
+    cost = propose_cost(seen, sides, strength, model.output_std)
     first = min(base.first_length, length)
     train = dataclasses.replace(base, patience=PATIENCE, first_length=first, discovery_cost=cost)
     return Proposal(camera, length, model, train)
@@ -167,8 +173,17 @@ def propose_model(
     )
 
 
-def propose_cost(seen: Survey, sides: Sizes, output_std: float) -> float:
-    """What it costs, at first, to discover a thing: a share of what leaving it out would cost, in nats.
+def with_background(
+    model: ModelConfig, seen: Survey, frame: tuple[int, int], kind: Literal["running", "learned"]
+) -> ModelConfig:
+    """The same for raw frames, from which things stand out less than from black."""
+    std = round(min(RAW_STD[1], max(RAW_STD[0], STD_SHARE * seen.contrast)), 3)
+    size = frame if kind == "learned" else (0, 0)
+    return dataclasses.replace(model, output_std=std, background=kind, background_size=size)
+
+
+def propose_cost(seen: Survey, sides: Sizes, strength: float, output_std: float) -> float:
+    """What it costs, at first, to discover a thing that stands out so much: a share of what leaving it out would cost.
 
     With much less, several slots share one solid thing; with as much as it is worth, none is ever discovered.
     """
@@ -176,7 +191,7 @@ def propose_cost(seen: Survey, sides: Sizes, output_std: float) -> float:
     scale = box / (seen.objects.width[1] * seen.objects.height[1]) if seen.objects else 1.0
     seen_area = scale * seen.foreground * seen.size[0] * seen.size[1] / max(1.0, seen.counts[1])
     area = min(box, max(LEAST_FILLED * box, seen_area))
-    return float(round(COST * area * seen.brightness**2 / (2 * output_std**2)))
+    return float(round(COST * area * strength**2 / (2 * output_std**2)))
 
 
 def fitting(side: float, most: int) -> int:
@@ -244,13 +259,22 @@ def reasons(seen: Survey, proposal: Proposal) -> list[Row]:
         Row("window", by(camera.crop), whole),
         Row("glimpse", by(model.glimpse), "as large as the usual thing"),
         Row("objects", str(model.max_objects), f"{low:.0f} to {high:.0f} at once in the whole frame"),
-        Row("output std", f"{model.output_std:g}", f"foreground of brightness {seen.brightness:.2f}"),
+        Row("background", *behind(seen, proposal)),
+        Row("output std", f"{model.output_std:g}", "a share of that"),
         Row("size of a box", "{:g} to {:g}".format(*model.scale_limits), "share of the window"),
         Row("stride", str(camera.stride), f"things go {usual:.2f} of their size from frame to frame"),
         Row("sequences", f"{first} to {proposal.length} frames", f"{seen.part[1] - seen.part[0]} frames to learn from"),
         Row("discovery cost", f"{proposal.train.discovery_cost:g} nats", "a third of what one thing is worth"),
         Row("networks", f"{model.networks}, width {model.width}", "--networks conv is slower, and finer"),
     ]
+
+
+def behind(seen: Survey, proposal: Proposal) -> tuple[str, str]:
+    """What is done about the background, and how much things then stand out."""
+    kind = proposal.model.background
+    if kind == "none":
+        return f"subtracted ({proposal.camera.subtraction.method})", f"foreground of brightness {seen.brightness:.2f}"
+    return f"{kind}, in the model", f"things differ from it by {seen.contrast:.2f}"
 
 
 def by(size: tuple[int, int]) -> str:

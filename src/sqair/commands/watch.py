@@ -92,6 +92,7 @@ class Reconstructions:
     def rows(self, progress: Progress, i: int, frames: Float[ndarray, "T Y X C"]) -> list[Row]:
         """A sequence, and below it the reconstruction; boxes where the model has objects."""
         info = infer(progress.model, jax.random.key(i), jnp.asarray(frames), PARTICLES)
+        frames = frames[..., : progress.model.config.channels]
         if not isinstance(progress.model, SQAIR | AIR):
             return [Row(f"{i + 1}  input", frames), Row("reconstruction", np.asarray(info.canvas))]
         found = scene(progress.model, info)
@@ -103,7 +104,8 @@ def choose_sequences(preset: Preset) -> Float[ndarray, "S T Y X C"]:
     source = open_data(preset.data, "validation")
     count = min(CHOICE, len(source.sequences.frames)) if isinstance(source, FileSource) else CHOICE
     frames = np.asarray(jax.vmap(as_frames)(jnp.asarray(source.fixed(count, VALIDATION_SEED).frames)))
-    order = np.argsort(-frames.reshape(count, -1).mean(1), kind="stable")
+    seen = frames[..., : preset.model.channels]
+    order = np.argsort(-seen.reshape(count, -1).mean(1), kind="stable")
     return frames[order[:: max(1, count // (2 * SHOWN))][:SHOWN]]
 
 

@@ -89,6 +89,11 @@ class Foreground:
         """What the camera shows when nothing is there, as far as it is known after the last frame, in its light."""
         return _brightened(self._model.getBackgroundImage(), self._light.gain)
 
+    @property
+    def light(self) -> float:
+        """How much brighter the last frame was than the first."""
+        return self._light.gain
+
     def warm(self, frames: Iterable[Frame]) -> int:
         """Only learn, so that the background is known from the first frame that is pushed; returns their number."""
         before = self._seen

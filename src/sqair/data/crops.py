@@ -1,5 +1,7 @@
 """From a clip to training sequences: the foreground, scaled down and cut into small windows (App. E).
 
+Raw sequences, for models with a background of their own, show the frames as they are; the empty scene comes along.
+
 The clip is read twice, first to learn its background and its length, then to cut. Nothing but the frames of one
 sequence and those already chosen is held in memory: windows are drawn for every start, and a reservoir keeps a uniform
 choice of those that may stay. The last tenth of the clip's time is for validation, and no sequence reaches across.
@@ -17,7 +19,7 @@ import numpy as np
 
 from sqair.config import UserError
 from sqair.data.background import Foreground, Subtraction, find_blobs
-from sqair.data.frames import between, scaled, scaled_size, to_grey
+from sqair.data.frames import between, pictured, scaled, scaled_size, to_grey
 from sqair.data.moving_digits import Sequences
 from sqair.data.video import Clip
 from sqair.data.windows import Moment, Piece, Reservoir, cut_out, draw_windows, inside, visible_share
@@ -53,6 +55,8 @@ class Cutting:
     """How many in all, at most; a tenth of them for validation."""
     colour: bool = False
     """Keep colours, where the clip has any."""
+    raw: bool = False
+    """Frames as they are, with the empty scene behind them, instead of the foreground; windows stand still."""
     start: int = 0
     """First frame to use, from 0."""
     stop: int = 0
@@ -64,6 +68,8 @@ class Cutting:
             raise UserError("no number that says how to cut sequences may be negative, and empty is at most 1")
         if self.length < 1 or self.stride < 1 or self.sequences < 2:
             raise UserError("sequences need a length and a stride of at least 1, and there must be two of them or more")
+        if self.raw and self.moving:
+            raise UserError("raw sequences have one scene behind them; their windows cannot move")
 
     @property
     def span(self) -> int:
@@ -121,16 +127,21 @@ def _moments(
     least = max(1, round(LEAST * size[0] * size[1]))
     ratio = np.array([size[1] / clip.size[1], size[0] / clip.size[0]] * 2, np.float32)
     known = None if truth is None else truth.tracks.select(truth.tracks.in_sight & ~truth.ignored)
+    empty = pictured(foreground.background, size, cutting.colour) / foreground.light if cutting.raw else None
     for number, frame in enumerate(clip):
         shown = foreground.push(frame)
-        shown = shown if cutting.colour else to_grey(shown)
-        picture = np.round(255 * scaled(shown, size)).astype(np.uint8)
+        if empty is None:
+            shown = shown if cutting.colour else to_grey(shown)
+            picture, scene = np.round(255 * scaled(shown, size)).astype(np.uint8), None
+        else:
+            picture = pictured(frame, size, cutting.colour)
+            scene = np.clip(np.round(foreground.light * empty), 0, 255).astype(np.uint8)
         if known is None:
             blobs = find_blobs(scaled(foreground.mask.astype(np.float32), size) >= 0.5, least)
-            yield Moment(picture, np.full(len(blobs), -1), blobs)
+            yield Moment(picture, np.full(len(blobs), -1), blobs, scene)
         else:
             rows = known.between(number + cutting.start, number + cutting.start + 1)
-            yield Moment(picture, rows.id, rows.box * ratio)
+            yield Moment(picture, rows.id, rows.box * ratio, scene)
 
 
 def _chosen(
@@ -195,8 +206,12 @@ def _mixed(busy: list[Piece], empty: list[Piece], most: int, cutting: Cutting) -
 def _stacked(pieces: list[Piece], truth: bool, cutting: Cutting) -> Sequences:
     """Pieces as arrays; identities are numbered anew in each sequence, in the order of coming."""
     frames = np.stack([piece.frames for piece in pieces])
+    scenes = [piece.scene for piece in pieces if piece.scene is not None]
+    behind = (
+        {"scene": np.stack(scenes), "corners": np.array([piece.corner for piece in pieces], np.int32)} if scenes else {}
+    )
     if not truth:
-        return Sequences(frames)
+        return Sequences(frames, **behind)
     orders = [list(dict.fromkeys(np.concatenate([ids for ids, _ in piece.objects]).tolist())) for piece in pieces]
     places = max(1, *map(len, orders))
     boxes = np.full((len(pieces), cutting.length, places, 4), np.nan, np.float32)
@@ -206,4 +221,4 @@ def _stacked(pieces: list[Piece], truth: bool, cutting: Cutting) -> Sequences:
             place = [order.index(name) for name in names.tolist()]
             boxes[s, t, place], ids[s, t, place] = found, place
     counts = (ids >= 0).sum(2).astype(np.int32)
-    return Sequences(frames, counts, boxes, ids, visible=visible_share(boxes, frames.shape[2:4]))
+    return Sequences(frames, counts, boxes, ids, visible=visible_share(boxes, frames.shape[2:4]), **behind)

@@ -50,10 +50,11 @@ def to_grey(picture: ndarray) -> ndarray:
     return picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
 
 
-def save_frames(path: str | Path, clip: Clip, *, height: int = 0, colour: bool = False) -> int:
+def save_frames(path: str | Path, clip: Clip, *, height: int = 0, colour: bool = False, dense: bool = False) -> int:
     """Write the decoded frames of a clip as an .npz of one sequence, in constant memory; returns how many there are.
 
-    The clip is read twice: an array's length stands before its content.
+    The clip is read twice: an array's length stands before its content. `dense` finds what frames have in common: ten
+    times slower, and for a fixed camera a third of the size.
     """
     total = sum(1 for _ in clip)
     if not total:
@@ -62,7 +63,7 @@ def save_frames(path: str | Path, clip: Clip, *, height: int = 0, colour: bool =
     try:
         with (
             written_atomically(Path(path)) as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA if dense else zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         ):
             with archive.open("format_version.npy", "w") as member:
                 np.lib.format.write_array(member, np.array(FORMAT_VERSION, np.int32))
@@ -71,13 +72,13 @@ def save_frames(path: str | Path, clip: Clip, *, height: int = 0, colour: bool =
                 header = {"descr": "|u1", "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(member, header)
                 for frame in islice(clip, total):
-                    member.write(_prepared(frame, size, colour).tobytes())
+                    member.write(pictured(frame, size, colour).tobytes())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     return total
 
 
-def _prepared(frame: Frame, size: tuple[int, int], colour: bool) -> ndarray:
+def pictured(frame: Frame, size: tuple[int, int], colour: bool) -> ndarray:
     """A scaled frame in colour or in grey, whatever the clip has."""
     if not colour:
         return scaled(to_grey(frame), size)

@@ -58,6 +58,10 @@ class Sequences(NamedTuple):
     """Class 0..9; -1 where the sequence has fewer digits."""
     visible: Float[Array | ndarray, "S T O"] | None = None
     """Share of the tight box inside the frame; 0 where absent."""
+    scene: UInt8[Array | ndarray, "S H W"] | UInt8[Array | ndarray, "S H W 3"] | None = None
+    """The empty scene in the light of the first frame, for models with a background; None where it is not known."""
+    corners: Int32[Array | ndarray, "S 2"] | None = None
+    """Left and top of the frames in the camera's scaled picture, with `scene`."""
 
 
 class Motion(NamedTuple):

@@ -6,7 +6,8 @@ pass the source itself as an argument of the compiled function, so that its arra
 
 A file is an .npz with `frames` uint8 (S,T,H,W) or (S,T,H,W,3) and, if the truth is known, `counts` (S,T), `boxes`
 (S,T,O,4), `ids` (S,T,O), `labels` (S,O) and `visible` (S,T,O), as in `Sequences`. Its last tenth is "validation", the
-rest is "train", and "test" is all of it: a model that was trained on the file is tested on "validation".
+rest is "train", and "test" is all of it: a model that was trained on the file is tested on "validation". A file of raw
+frames also has `scene` uint8 (S,H,W) or (S,H,W,3) and `corners` (S,2); then frames bring them along (backdrops.py).
 """
 
 import zipfile
@@ -23,14 +24,16 @@ from jaxtyping import PRNGKeyArray
 from numpy import ndarray
 
 from sqair.config import FORMAT_VERSION, DataConfig, UserError, nearest
+from sqair.data.backdrops import surroundings, with_surroundings
 from sqair.data.digits import Digits, Split, load_digits, rescale
 from sqair.data.moving_digits import MOTIONS, Sequences, check_fits, make_sequences
 from sqair.files import written_atomically
 
 CHUNK = 100
 """Sequences of a fixed list that share a key; part of what defines the list."""
-TRUTH_AXES = {"counts": "ST", "boxes": "STO4", "ids": "STO", "labels": "SO", "visible": "STO"}
-INTEGERS = ("counts", "ids", "labels")
+TRUTH_AXES = {"counts": "ST", "boxes": "STO4", "ids": "STO", "labels": "SO", "visible": "STO", "corners": "S2"}
+INTEGERS = ("counts", "ids", "labels", "corners")
+TIMELESS = ("labels", "scene", "corners")
 KNOWN = ("format_version", *Sequences._fields)
 
 
@@ -141,9 +144,9 @@ def load_sequences(path: str | Path) -> Sequences:
             f"{path} has format {version}, this program reads {FORMAT_VERSION}; write it again with `sqair data`"
         )
     _check_arrays(arrays, str(path))
-    frames = arrays.pop("frames")
+    frames, scene = arrays.pop("frames"), arrays.pop("scene", None)
     truth = {name: values.astype(np.int32 if name in INTEGERS else np.float32) for name, values in arrays.items()}
-    return Sequences(frames, **truth)
+    return Sequences(frames, **truth, scene=scene)
 
 
 def _read_arrays(path: Path) -> dict[str, ndarray]:
@@ -189,10 +192,22 @@ def _check_arrays(arrays: Mapping[str, ndarray], path: str) -> None:
         )
     if 0 in frames.shape:
         raise UserError(f"{path} holds no sequences: `frames` are {frames.shape}")
-    sizes = {"S": frames.shape[0], "T": frames.shape[1], "4": 4}
+    sizes = {"S": frames.shape[0], "T": frames.shape[1], "4": 4, "2": 2}
     for name, axes in TRUTH_AXES.items():
         if name in arrays:
             _check_truth(name, arrays[name], axes, sizes, path)
+    if "scene" in arrays or "corners" in arrays:
+        _check_scene(arrays, path)
+
+
+def _check_scene(arrays: Mapping[str, ndarray], path: str) -> None:
+    """Refuse an empty scene that does not fit the frames, or whose place is not known."""
+    frames, scene = arrays["frames"], arrays.get("scene")
+    wanted = (frames.shape[0], *frames.shape[2:])
+    if scene is None or "corners" not in arrays or scene.dtype != np.uint8 or scene.shape != wanted:
+        raise UserError(f"{path} must have both `corners` and `scene`, uint8 {wanted}, or neither; make it again")
+    if not 0 <= arrays["corners"].min() <= arrays["corners"].max() < 2**16:
+        raise UserError(f"`corners` of {path} must lie from 0 to {2**16 - 1}; make it again")
 
 
 def _check_truth(name: str, values: ndarray, axes: str, sizes: dict[str, int], path: str) -> None:
@@ -230,7 +245,7 @@ def _cut(sequences: Sequences, length: int) -> Sequences:
     timed = {
         name: values[:, :length]
         for name, values in sequences._asdict().items()
-        if values is not None and name != "labels"
+        if values is not None and name not in TIMELESS
     }
     return sequences._replace(**timed)
 
@@ -248,5 +263,13 @@ def _split(sequences: Sequences, split: Split, path: str) -> Sequences:
 
 
 def _to_floats(sequences: Sequences) -> Sequences:
-    """The same with frames in [0, 1]."""
-    return sequences._replace(frames=jnp.asarray(sequences.frames).astype(jnp.float32) / 255.0)
+    """The same with frames in [0, 1], which bring along what is behind them, if that is known."""
+    frames = jnp.asarray(sequences.frames).astype(jnp.float32) / 255.0
+    if sequences.scene is None or sequences.corners is None:
+        return sequences._replace(frames=frames)
+    scenes = jnp.asarray(sequences.scene)
+    frames, scenes = (
+        pixels if pixels.shape[-1] == 3 and frames.ndim == 5 else pixels[..., None] for pixels in (frames, scenes)
+    )
+    frames = with_surroundings(frames, surroundings(scenes, sequences.corners))
+    return sequences._replace(frames=frames, scene=None, corners=None)

@@ -19,7 +19,7 @@ from sqair.data.background import Foreground, Picture, Subtraction, find_blobs
 from sqair.data.camera import Quantiles, Sizes, scene_of
 from sqair.data.frames import between, to_grey
 from sqair.data.stillness import Stillness
-from sqair.data.video import Clip
+from sqair.data.video import Clip, Frame
 
 LEAST_FRAMES = 10
 """Fewer are not enough to tell a background from what moves before it."""
@@ -36,6 +36,8 @@ FULL = 0.8
 FRAGMENT = 0.25
 """Blobs with less than this share of the usual area are pieces, and are not counted."""
 LEVELS = (0.1, 0.5, 0.9)
+SPARSE = 10
+"""Of so many frames one tells of the contrast."""
 DRIFT, SHAKE = 0.15, 0.015
 """A camera that wanders, or jumps, by this share of the frame's width is none that stands still ..."""
 FLOODED = 0.5
@@ -78,6 +80,8 @@ class Survey:
     """How large things are; None where nothing moves."""
     scene: tuple[float, ...] = ()
     """What the background looks like, for `Camera.scene`."""
+    contrast: float = 0.0
+    """How much foreground pixels differ from their background, in the mean."""
 
 
 class Things(NamedTuple):
@@ -141,8 +145,11 @@ def survey(clip: Clip, subtraction: Subtraction, start: int = 0, stop: int = 0) 
         clip, foreground = between(clip, first, after), Foreground(subtraction)
         foreground.warm(clip)
     blobs = Blobs(clip.size)
-    for frame in clip:
+    contrasts = []
+    for number, frame in enumerate(clip):
         blobs.add(foreground.push(frame), foreground.mask)
+        if number % SPARSE == 0 and foreground.mask.any():
+            contrasts.append(contrast_of(frame, foreground))
     return Survey(
         name=clip.name,
         size=clip.size,
@@ -153,8 +160,15 @@ def survey(clip: Clip, subtraction: Subtraction, start: int = 0, stop: int = 0) 
         drift=stillness.drift(first, after),
         noise=stillness.noise(),
         scene=scene_of(foreground.background),
+        contrast=float(np.mean(contrasts)) if contrasts else 0.0,
         **blobs.summary()._asdict(),
     )
+
+
+def contrast_of(frame: Frame, foreground: Foreground) -> float:
+    """How much the foreground of the last frame differs from what is behind it, from 0 to 1."""
+    difference = to_grey(frame).astype(np.float32) - to_grey(foreground.background)
+    return float(np.abs(difference[foreground.mask]).mean()) / 255
 
 
 def check_survey(seen: Survey) -> None:

@@ -22,6 +22,8 @@ class Moment(NamedTuple):
     ids: Int64[ndarray, " n"]
     """-1 for blobs, which have no identity."""
     boxes: Float32[ndarray, "n 4"]
+    scene: UInt8[ndarray, "*size"] | None = None
+    """What it would show without them, where raw frames are wanted."""
 
     @property
     def centres(self) -> Float32[ndarray, "n 2"]:
@@ -34,6 +36,10 @@ class Piece(NamedTuple):
 
     frames: UInt8[ndarray, "L *size"]
     objects: list[tuple[Int64[ndarray, " n"], Float32[ndarray, "n 4"]]]
+    scene: UInt8[ndarray, "*size"] | None
+    """What the first frame would show without them."""
+    corner: tuple[int, int]
+    """Left and top of the first frame's window."""
 
 
 def draw_windows(
@@ -82,7 +88,10 @@ def cut_out(seen: list[Moment], window: Int[ndarray, "L 2"], crop: tuple[int, in
         frames.append(moment.picture[top : top + crop[0], left : left + crop[1]])
         mine = held(moment, np.array([[left, top]]), crop)[0]
         objects.append((moment.ids[mine], moment.boxes[mine] - np.array([left, top, 0, 0], np.float32)))
-    return Piece(np.stack(frames), objects)
+    left, top = window[0].tolist()
+    scene = seen[0].scene
+    scene = None if scene is None else scene[top : top + crop[0], left : left + crop[1]]
+    return Piece(np.stack(frames), objects, scene, (left, top))
 
 
 def visible_share(boxes: Float32[ndarray, "*n 4"], size: tuple[int, ...]) -> Float32[ndarray, "*n"]:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sqair.config import UserError
 from sqair.data import FileSource, GeneratedSource, Sequences, Source
+from sqair.data.backdrops import PLACE
 from sqair.evaluation import counting
 from sqair.evaluation.boxes import Sample, covered
 from sqair.evaluation.likelihood import Posterior, posterior
@@ -122,6 +123,8 @@ def check_frames(model: SequenceModel, frames: Any) -> None:
     """Refuse frames that the model cannot see."""
     seen = (*model.config.image, model.config.channels)
     given = (*frames.shape[2:4], frames.shape[4] if frames.ndim == 5 else 1)
+    if model.config.background != "none" and given[2] == 2 * seen[2] + PLACE:  # they bring their scene along
+        given = seen
     if seen != given:
         wanted, found = ("x".join(map(str, shape)) for shape in (seen, given))
         raise UserError(f"the model sees frames of {wanted}, the data has {found}; choose data of that size")

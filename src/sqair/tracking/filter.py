@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 from numpy import ndarray
 
+from sqair.data.backdrops import with_surroundings
 from sqair.distributions import Noise
 from sqair.image import ImageModel, tight_boxes
 from sqair.model import SequenceModel, no_restraint
@@ -57,6 +58,8 @@ class Record(NamedTuple):
     error: Float[Array, "*K"]
     who: Int[Array, "*K"]
     """Which particle it was then."""
+    background: Float[Array, "*K Y X C"] | None = None
+    """What was behind the objects; None where that is black, or no pictures are drawn."""
 
 
 class Memory(NamedTuple):
@@ -95,11 +98,17 @@ def first_memory(model: SequenceModel, settings: Settings) -> Memory:
     state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), model.initial())
     slots, even = jnp.zeros_like(state.objects.pres), jnp.full(count, -jnp.log(count))
     doubted, none = slots.astype(int), jnp.zeros(count)
-    record = Record(state.objects, doubted, slots, slots, none, none.astype(int))
+    behind = jnp.zeros((count, *model.config.image, model.config.channels)) if shows_behind(model, settings) else None
+    record = Record(state.objects, doubted, slots, slots, none, none.astype(int), behind)
     history = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], length, 1), record)
     memory = Memory(state, doubted, even, even, history)
     # Numbers given in Python are weakly typed; those of later frames are not, and would make jax compile anew.
     return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), memory)
+
+
+def shows_behind(model: SequenceModel, settings: Settings) -> bool:
+    """Whether what was behind the objects must be remembered, to draw it."""
+    return settings.pictures and model.config.background != "none"
 
 
 def follow(
@@ -109,12 +118,17 @@ def follow(
     memory: Memory,
     frames: UInt8[Array, "T Y X C"],
     count: Int[Array, ""],
+    around: Float[Array, "Y X D"] | None = None,
 ) -> tuple[Memory, Found]:
     """Go through the first `count` of some frames; entry t of `Found` is about the frame `lag` before frame t.
+
+    `around` is what the frames of a model with a background bring along (data/backdrops.py).
 
     Randomness depends on the key and the number of the frame since the start: how frames are divided does not matter.
     """
     pixels = frames.astype(jnp.float32) / 255.0
+    if around is not None:
+        pixels = with_surroundings(pixels[None], around[None])[0]
 
     def advance(memory: Memory, now: tuple) -> tuple[Memory, Found]:
         number, x, encoding = now
@@ -140,12 +154,14 @@ def step(
     restraint = jax.tree.map(lambda leaf: leaf[0], no_restraint(1))
     before = memory.state.objects.identity
     state, info = moved(memory.state, x, encoding, noise, restraint)
+    x = x[..., : model.config.channels]
     error = jnp.square(info.canvas - x).mean((1, 2, 3))
     doubts = jax.vmap(lambda *of: count_doubts(model.image, x, *of))  # type: ignore[attr-defined]
-    state, doubted = jax.vmap(let_go)(state, doubts(state.objects, before, memory.doubted))
+    state, doubted = jax.vmap(let_go)(state, doubts(state.objects, before, memory.doubted, info.background))
     log_weight = memory.log_weight if alone else jax.nn.log_softmax(memory.log_weight + info.log_weight)
     presence, spread = agreement(model.image, state.objects, jnp.exp(log_weight), alone)  # type: ignore[attr-defined]
-    record = Record(state.objects, doubted, presence, spread, error, jnp.arange(settings.particles))
+    behind = info.background if shows_behind(model, settings) else None
+    record = Record(state.objects, doubted, presence, spread, error, jnp.arange(settings.particles), behind)
     history = jax.tree.map(lambda old, new: jnp.concatenate([old[:, 1:], new[:, None]], 1), memory.history, record)
     told = jax.tree.map(lambda leaf: leaf[jnp.argmax(log_weight), 0], history)
     memory = Memory(state, doubted, log_weight, log_weight, history)
@@ -180,13 +196,19 @@ def choose(memory: Memory, settings: Settings, told: Record, key: PRNGKeyArray) 
 
 
 def count_doubts(
-    image: ImageModel, x: Float[Array, "Y X C"], objects: Objects, before: Int[Array, " N"], doubted: Int[Array, " N"]
+    image: ImageModel,
+    x: Float[Array, "Y X C"],
+    objects: Objects,
+    before: Int[Array, " N"],
+    doubted: Int[Array, " N"],
+    background: Float[Array, "Y X C"] | None = None,
 ) -> Int[Array, " N"]:
     """For each object the frames in a row that would be more likely without it; `before` are the last identities."""
-    likely = image.log_prob(x, image.canvas(objects))
+    likely = image.log_prob(x, image.canvas(objects, background))
 
     def without(slot: Bool[Array, " N"]) -> Float[Array, ""]:
-        return image.log_prob(x, image.canvas(objects._replace(pres=jnp.where(slot, 0.0, objects.pres))))
+        rest = objects._replace(pres=jnp.where(slot, 0.0, objects.pres))
+        return image.log_prob(x, image.canvas(rest, background))
 
     gain = jax.vmap(without)(jnp.eye(len(before), dtype=bool)) - likely
     same = (objects.identity[:, None] == before) & (objects.pres[:, None] > 0)
@@ -239,7 +261,7 @@ def tell(model: SequenceModel, settings: Settings, record: Record) -> Found:
     where_box = jnp.where(here[:, None], image.transformer.boxes(objects.where), jnp.nan)
     canvas = glimpses = None
     if settings.pictures:
-        canvas = to_bytes(image.canvas(objects))
+        canvas = to_bytes(image.canvas(objects, record.background))
         glimpses = to_bytes(image.glimpses(objects.what))
     return Found(objects, box, where_box, record.presence, record.spread, record.error, canvas, glimpses)
 

@@ -2,7 +2,9 @@
 
 `FullFrame` stands where `Watch` does, for models whose card has a `camera`. It tells of a frame a little later, when it
 is known which tracks last. A model that was taught on every n-th frame sees those; between two of them, whoever is in
-both goes straight from the one to the other. A clip that is unlike the camera is remarked upon in its notes.
+both goes straight from the one to the other. A model with a background sees the frames as they are; what is behind them
+when the clip begins is what a subtraction would take away. A clip that is unlike the camera is remarked upon in its
+notes.
 
 Axes: H, W the clip's frame, h, w, C the scaled picture of its foreground, n views or tracks.
 """
@@ -20,7 +22,7 @@ from numpy import ndarray
 from sqair.config import UserError
 from sqair.data.background import Foreground
 from sqair.data.camera import Camera
-from sqair.data.frames import scaled, to_grey
+from sqair.data.frames import pictured, scaled, to_grey
 from sqair.data.video import Clip, Frame
 from sqair.data.video_fit import Fit
 from sqair.model import SequenceModel
@@ -74,7 +76,7 @@ class FullFrame:
         self.clip, self.show, self.stop, self.channels = clip, show, stop, model.config.channels
         self.camera, size = camera, camera.picture_size(clip.size)
         self.fit = Fit(clip.size, size, self.channels)
-        self.foreground = Foreground(camera.subtraction)
+        self.foreground, self.is_raw = Foreground(camera.subtraction), model.config.background != "none"
         grid, pictures, block = Grid(size, model.config.image), show is not None, 1 if clip.live else BLOCK
         self.tracker = WindowTracker(model, jax.random.key(seed), grid, pictures=pictures, block=block)
         self.lag = CERTAIN * camera.stride - 1
@@ -109,9 +111,10 @@ class FullFrame:
     def _pictures(self) -> Iterator[UInt8[ndarray, "h w C"]]:
         """Every n-th picture; those between them are kept until it is known what is in them."""
         for number, frame in enumerate(self._unless_stopped()):
-            arrival = Arrival(self.show(frame) if self.show else None, self._picture(frame))
+            arrival = Arrival(self.show(frame) if self.show else None, self._picture(frame, is_first=number == 0))
             if number == 0:  # a reading begins with empty notes
                 self.clip.notes.extend(self.camera.remarks(self.clip.size, self.foreground.background))
+                self.tracker.scene = self._scaled(self.foreground.background) if self.is_raw else None
             if number % self.camera.stride:
                 self._between.append(arrival)
             else:
@@ -133,7 +136,7 @@ class FullFrame:
         """What is done to a frame, in words."""
         grid = self.tracker.grid
         count, (height, width) = len(grid.corners), grid.window
-        said = [f"{self.foreground.options.method} foreground", self.fit.describe()]
+        said = ["" if self.is_raw else f"{self.foreground.options.method} foreground", self.fit.describe()]
         return ", ".join(filter(None, [*said, f"followed in {count} windows of {width}x{height}"]))
 
     def _unless_stopped(self) -> Iterator[Frame]:
@@ -142,8 +145,12 @@ class FullFrame:
                 return
             yield frame
 
-    def _picture(self, frame: Frame) -> UInt8[ndarray, "h w C"]:
-        """The foreground of a frame as the model wants it."""
+    def _picture(self, frame: Frame, *, is_first: bool) -> UInt8[ndarray, "h w C"]:
+        """A frame as the model wants it: its foreground, or all of it."""
+        if self.is_raw:
+            if is_first:
+                self.foreground.find(frame)  # so that its light, and of a stream the scene, is known
+            return self._scaled(frame)
         shown = self.foreground.push(frame)
         if self.channels == 1:
             shown = to_grey(shown)
@@ -151,6 +158,10 @@ class FullFrame:
             shown = np.repeat(shown[..., None], 3, -1)
         picture = np.round(255 * scaled(shown, self.fit.image)).astype(np.uint8)
         return picture.reshape(*self.fit.image, self.channels)
+
+    def _scaled(self, frame: Frame) -> UInt8[ndarray, "h w C"]:
+        """A frame in the size and the colours of the model."""
+        return pictured(frame, self.fit.image, self.channels == 3).reshape(*self.fit.image, self.channels)
 
     def _seen(self, number: int, moment: Moment, told: Told) -> Seen:
         """A frame in pixels of the clip; its slots are the tracks that are told."""
@@ -169,7 +180,7 @@ class FullFrame:
             unknown,
             unknown,
             moment.found.error.mean(),
-            None if canvas is None else self.tracker.grid.assembled(np.asarray(canvas)),
+            None if canvas is None else self.tracker.grid.assembled(np.asarray(canvas), mean=self.is_raw),
             None if glimpses is None else glimpses[window, slot],
         )
         box, where = self.fit.clipped(self.fit.to_source(box)), self.fit.to_source(where)

@@ -95,7 +95,8 @@ def _numbers(model: SequenceModel, frames: Any) -> list[dict[str, float | None]]
     for clip in range(len(frames)):
         impression = Impression()
         for t in range(frames.shape[1]):
-            impression.add(frames[clip, t], found.box[clip, t], float(found.error[clip, t]))
+            picture = frames[clip, t, ..., : model.config.channels]
+            impression.add(picture, found.box[clip, t], float(found.error[clip, t]))
         numbers.append(impression.numbers())
     return numbers
 

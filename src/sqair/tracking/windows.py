@@ -14,9 +14,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key, PRNGKeyArray, UInt8
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt8
 from numpy import ndarray
 
+from sqair.data.backdrops import surroundings
 from sqair.model import SequenceModel
 from sqair.tracking.filter import Found, Memory, Settings, first_memory, follow
 
@@ -50,16 +51,18 @@ class Grid:
         places = self.corners + np.array([around[1][0], around[0][0]])
         return np.stack([padded[:, top : top + height, left : left + width] for left, top in places])
 
-    def assembled(self, canvases: UInt8[ndarray, "M Y X C"]) -> UInt8[ndarray, "H W C"]:
-        """One picture of what all windows drew: the brightest, where several did."""
+    def assembled(self, canvases: UInt8[ndarray, "M Y X C"], *, mean: bool = False) -> UInt8[ndarray, "H W C"]:
+        """One picture of what all windows drew: the brightest, where several did, or else the mean."""
         height, width = self.size
-        whole = np.zeros((height, width, canvases.shape[-1]), np.uint8)
+        whole = np.zeros((height, width, canvases.shape[-1]), np.float32)
+        count = np.zeros((height, width, 1), np.float32)
         for (left, top), canvas in zip(self.corners, canvases, strict=True):
             x, y = max(left, 0), max(top, 0)
             part = canvas[y - top :, x - left :][: height - y, : width - x]
-            place = whole[y : y + len(part), x : x + part.shape[1]]
-            np.maximum(place, part, out=place)
-        return whole
+            place = slice(y, y + part.shape[0]), slice(x, x + part.shape[1])
+            whole[place] = whole[place] + part if mean else np.maximum(whole[place], part)
+            count[place] += 1
+        return np.round(whole / np.maximum(count, 1) if mean else whole).astype(np.uint8)
 
 
 def _starts(side: int, window: int) -> list[int]:
@@ -71,7 +74,12 @@ def _starts(side: int, window: int) -> list[int]:
 
 
 class WindowTracker:
-    """Follows all windows of a picture, as `Tracker` does a single one: the mode of q, no lag."""
+    """Follows all windows of a picture, as `Tracker` does a single one: the mode of q, no lag.
+
+    `scene`, the empty picture, is for models with a background; it may be set until the first frame is followed.
+    """
+
+    scene: UInt8[ndarray, "H W C"] | None = None
 
     def __init__(
         self, model: SequenceModel, key: PRNGKeyArray, grid: Grid, *, pictures: bool = False, block: int = BLOCK
@@ -83,13 +91,15 @@ class WindowTracker:
 
     def stream(self, frames: Iterable[UInt8[ndarray, "H W C"]]) -> Iterator[Found]:
         """What all windows find in each frame, with a leading axis M, in numpy."""
-        frames = iter(frames)
+        frames, around = iter(frames), None
         while held := list(islice(frames, self.block)):
             cut = self.grid.cut(np.stack(held))
+            if around is None and self.scene is not None:
+                around = surroundings(self.grid.cut(self.scene[None])[:, 0], self.grid.corners)
             padded = np.zeros((len(cut), self.block, *cut.shape[2:]), np.uint8)
             padded[:, : len(held)] = cut
             count = jnp.array(len(held))
-            self._memory, found = _follow(self.model, self.settings, self._keys, self._memory, padded, count)
+            self._memory, found = _follow(self.model, self.settings, self._keys, self._memory, padded, count, around)
             found = jax.device_get(found)
             yield from (jax.tree.map(lambda leaf, t=t: leaf[:, t], found) for t in range(len(held)))
 
@@ -102,7 +112,8 @@ def _follow(
     memory: Memory,
     frames: UInt8[Array | ndarray, "M T Y X C"],
     count: Int[Array, ""],
+    around: Float[Array, "M Y X D"] | None,
 ) -> tuple[Memory, Found]:
     """Go through some frames of all windows."""
-    one = jax.vmap(lambda key, memory, frames: follow(model, settings, key, memory, frames, count))
-    return one(keys, memory, jnp.asarray(frames))
+    one = jax.vmap(lambda key, memory, frames, around: follow(model, settings, key, memory, frames, count, around))
+    return one(keys, memory, jnp.asarray(frames), around)

@@ -153,7 +153,9 @@ def measure(
     """One sample per sequence, without training's restraint. It can be compiled, and vmapped over models."""
 
     def frame(x: Float[Array, "Y X C"], info: Info) -> tuple[Array, ...]:
-        empty, perfect = model.image.log_prob(x, jnp.zeros_like(x)), model.image.log_prob(x, x)
+        x = x[..., : model.config.channels]
+        nothing = jnp.zeros_like(x) if info.background is None else info.background
+        empty, perfect = model.image.log_prob(x, nothing), model.image.log_prob(x, x)
         return explained(model, x, info), info.log_likelihood, empty, perfect
 
     def sequence(key: PRNGKeyArray, frames: Float[Array, "T Y X C"]) -> tuple[Array, ...]:
@@ -172,7 +174,7 @@ def explained(model: SQAIR | AIR, x: Float[Array, "Y X C"], info: Info) -> Float
 
     def without(slot: Int[Array, ""]) -> Float[Array, ""]:
         rest = objects._replace(pres=jnp.where(slots == slot, 0.0, objects.pres))
-        return model.image.log_prob(x, model.image.canvas(rest))
+        return model.image.log_prob(x, model.image.canvas(rest, info.background))
 
     return jnp.where(objects.pres > 0, info.log_likelihood - jax.vmap(without)(slots), 0.0)
 

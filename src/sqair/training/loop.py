@@ -39,7 +39,7 @@ from sqair.training.lock import locked
 from sqair.training.members import leader, member_configs
 from sqair.training.optimiser import MOST_SKIPPED
 from sqair.training.pace import Pace, catch_signals
-from sqair.training.population import Population, catch_up
+from sqair.training.population import Population, catch_up, known_scene
 from sqair.training.resume import Checkpoint, Notes, check_resumable, forget_damaged, load_state
 from sqair.training.step import TrainState, seed_keys
 from sqair.training.validation import Validation
@@ -74,6 +74,8 @@ def check_preset(preset: Preset) -> None:
     """Refuse, before anything is compiled or written, what cannot be trained."""
     check(preset)
     check_objective(preset.train)
+    if preset.train.estimator == "nvil" and preset.model.background != "none":
+        raise UserError("the estimator 'nvil' has no baseline for frames before a background; use 'vimco'")
     member_configs(preset.train)
     if preset.model.image != preset.data.size:
         model, data = ("x".join(map(str, size)) for size in (preset.model.image, preset.data.size))
@@ -133,7 +135,7 @@ def prepare(
     """A new run, or one that goes on from a checkpoint. Nothing is written."""
     source = open_data(preset.data, "train")
     validation = Validation(open_data(preset.data, "validation"), preset)
-    population = Population(preset, mesh)
+    population = Population(preset, mesh, known_scene(source, preset.model))
     state, notes = population.first(), Notes(preset, 0, None, 0.0)
     if found is not None:
         state, notes = load_state(found, population, state), found.notes

@@ -14,12 +14,15 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from numpy import ndarray
 
-from sqair.config import Preset, TrainConfig, UserError
-from sqair.data import Source
+from sqair.config import ModelConfig, Preset, TrainConfig, UserError
+from sqair.data import FileSource, Source
+from sqair.data.backdrops import whole_scene
 from sqair.model import SequenceModel
 from sqair.settings import differences
 from sqair.training.checkpoint import load_model
@@ -39,8 +42,8 @@ UNCOMPILED = ("start", "seed", "evaluate_every", "validation_sequences", "keep",
 class Population:
     """The members of a run, and what is done to all of them at once."""
 
-    def __init__(self, preset: Preset, mesh: Mesh | None = None) -> None:
-        self.preset, self.mesh = preset, mesh
+    def __init__(self, preset: Preset, mesh: Mesh | None = None, scene: Float[ndarray, "Y X C"] | None = None) -> None:
+        self.preset, self.mesh, self.scene = preset, mesh, scene
         self.members: list[Member] = new_members(preset)
         self._placed: tuple[Source, Source] | None = None
 
@@ -119,9 +122,12 @@ class Population:
         return put(state, self._one(state, donor), jnp.array(index))
 
     def _started(self, model: SequenceModel) -> SequenceModel:
-        """`model`, of one member or all, with the weights that `start` names in place of its own, if it does."""
+        """`model`, of one member or all, with the weights that `start` names in place of its own, if it does.
+
+        Otherwise a learned background begins as the scene, where that is known.
+        """
         if not self.preset.train.start:
-            return model
+            return model if self.scene is None else with_scene(model, self.scene)
         given = load_model(self.preset.train.start)
         differing = differences(given.config, self.preset.model, "model.")
         if differing:
@@ -134,6 +140,21 @@ class Population:
         """The state of one member alone."""
         rest = self.take(state._replace(step=None), index)
         return rest._replace(step=state.step)
+
+
+def with_scene(model: Any, scene: Float[ndarray, "Y X C"]) -> Any:
+    """A model, or several with a member axis, whose learned background is a picture."""
+    shape = model.background.picture.shape
+    return eqx.tree_at(lambda it: it.background.picture, model, jnp.broadcast_to(scene, shape))
+
+
+def known_scene(source: Source, config: ModelConfig) -> Float[ndarray, "Y X C"] | None:
+    """What a learned background begins with, by the data that it will be learned from; None if they do not tell."""
+    if config.background != "learned" or not isinstance(source, FileSource) or source.sequences.scene is None:
+        return None
+    scenes, corners = np.asarray(source.sequences.scene), np.asarray(source.sequences.corners)
+    size = max(config.background_size[0], config.image[0]), max(config.background_size[1], config.image[1])
+    return whole_scene(scenes if scenes.ndim == 4 else scenes[..., None], corners, size)
 
 
 def essential(config: TrainConfig) -> TrainConfig:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sqair.config import Preset, UserError
 from sqair.data import FileSource, Source
+from sqair.data.backdrops import PLACE
 from sqair.model import SequenceModel
 from sqair.objective import Diagnostics, diagnose, iwae
 from sqair.particles import draw_particles, run_particles, summarise
@@ -33,7 +34,8 @@ class Validation:
         self.frames = jnp.asarray(source.fixed(count, VALIDATION_SEED).frames)
         self.batch, self.particles = min(preset.train.batch, count), preset.train.particles
         channels = self.frames.shape[4] if self.frames.ndim == 5 else 1
-        if channels != preset.model.channels:
+        brings_scene = preset.model.background != "none" and channels == 2 * preset.model.channels + PLACE
+        if channels != preset.model.channels and not brings_scene:
             raise UserError(f"the data has {channels} channels, the model {preset.model.channels}; set model.channels")
 
     def __call__(self, population: Population, model: SequenceModel, key: PRNGKeyArray) -> list[dict[str, float]]:
