@@ -24,7 +24,7 @@ class Convolution(eqx.nn.Conv2d):
     def __call__(self, x: Float[Array, "Y X C"], *, key: PRNGKeyArray | None = None) -> Float[Array, "rows columns F"]:
         """The filters at every place, `stride` pixels apart, plus a bias."""
         assert self.bias is not None
-        return convolve(x, self.weight, self.stride[0]) + self.bias[:, 0, 0]
+        return convolve(x.astype(self.weight.dtype), self.weight, self.stride[0]) + self.bias[:, 0, 0]
 
 
 class TransposedConvolution(eqx.nn.ConvTranspose2d):
@@ -40,6 +40,7 @@ class TransposedConvolution(eqx.nn.ConvTranspose2d):
     def __call__(self, x: Float[Array, "Y X C"], *, key: PRNGKeyArray | None = None) -> Float[Array, "rows columns F"]:
         """The image enlarged `stride` times by zeros, then filtered, plus a bias."""
         assert self.bias is not None
+        x = x.astype(self.weight.dtype)
         if self.stride[0] == 1:
             return convolve(x, self.weight, 1) + self.bias[:, 0, 0]
         return spread(x, self.weight, self.stride[0], self.shape) + self.bias[:, 0, 0]

@@ -33,6 +33,7 @@ from sqair.config import TrainConfig, UserError
 from sqair.distributions import Noise
 from sqair.model import Restraint, SequenceModel
 from sqair.networks import MLP
+from sqair.networks import halved as halved_weights
 from sqair.particles import Summary, draw_particles, run_batch
 
 Estimator = Literal["vimco", "vimco-authors", "reinforce", "nvil"]
@@ -252,6 +253,7 @@ def drawn_loss(
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
     """`batch_loss` of noise that is drawn. `gather` adds the particles that other devices have."""
     halved = config.precision == "bf16" and jax.default_backend() != "cpu"
+    model = halved_weights(model) if halved else model
     run = partial(run_batch, model, noise, frames, restraint, length, limit, halved=halved)
     if config.bound == "fivo":
         uniforms = jax.vmap(lambda key: jax.random.uniform(key, frames.shape[1:2]))(filter_keys)

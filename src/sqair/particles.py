@@ -16,7 +16,6 @@ from sqair.loops import limited, scan
 from sqair.model import Info, Restraint, SequenceModel, no_restraint
 from sqair.objects import State
 
-
 FEW = 128
 """Particles that are resampled by comparing each with each, which needs no loop within the loop over frames."""
 
