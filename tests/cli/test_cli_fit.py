@@ -137,6 +137,19 @@ def test_discovery_costs_a_share_of_what_a_thing_is_worth():
     assert propose(half, SUBTRACTION, wishes, on_cpu=True).recipe(100, wishes).discovery_cost == 7
 
 
+@pytest.mark.parametrize("kind", ["running", "learned"])
+def test_raw_frames_have_an_output_std_by_their_contrast(kind):
+    seen = dataclasses.replace(SEEN, contrast=0.24)
+    made = proposed(seen, background=kind)
+    assert made.model.background == kind
+    assert made.model.background_size == ((240, 320) if kind == "learned" else (0, 0))
+    assert made.model.output_std == pytest.approx(0.375 * 0.24, abs=0.001)
+    assert 0 < made.train.discovery_cost == pytest.approx(proposed(seen).train.discovery_cost, rel=0.3)
+    told = {row.what: row for row in table(seen, made, Wishes(background=kind))}
+    assert told["background"][1:] == (f"{kind}, in the model", "things differ from it by 0.24")
+    assert "background" not in dataclasses.asdict(made.camera)
+
+
 def test_wishes_come_first_and_the_rest_follows():
     given = ("model.output_std", "model.conv.decoder_maps", "train.batch", "train.warm_up")
     conv = dataclasses.replace(ModelConfig().conv, decoder_maps=7, decoder_hidden=9)
@@ -202,6 +215,7 @@ def test_wrong_usage(refused) -> None:
     assert "exclude each other" in refused(2, "fit", "a.mp4", "--resume", "--overwrite")
     assert "keeps all its settings" in refused(2, "fit", "a.mp4", "--resume", "--height=3")
     assert "kind sqair" in refused(2, "fit", "a.mp4", "--model.kind=vrnn")
+    assert "is --background" in refused(2, "fit", "a.mp4", "--model.background=running")
     assert "--height must be at least 1" in refused(1, "fit", "a.mp4", "--height=-3")
     assert "--minutes must be more than 0" in refused(1, "fit", "a.mp4", "--minutes=0")
     assert "a.mp4 does not exist" in refused(1, "fit", "a.mp4")
@@ -269,6 +283,23 @@ def test_a_fit_is_a_model_with_a_camera(fitted: Path) -> None:
     told = json.loads((run / "fit.json").read_text())
     assert Camera.from_card(told["camera"]) == camera
     assert told["survey"]["part"] == [0, 60]
+
+
+def test_a_fit_with_a_learned_background_can_track(fitted: Path, sqair, here: Path) -> None:
+    """Raw windows, their scenes and places are trained on; the picture of the camera begins as its scene."""
+    given = ("fit", fitted / "clip.npy", "--background=learned", "--out", "raw", *TINY, "--quiet")
+    assert sqair(*given).code == 0
+    sequences = load_sequences(here / "raw" / "sequences.npz")
+    assert sequences.scene is not None
+    assert np.median(np.abs(np.asarray(sequences.frames[:, 0], float) - sequences.scene)) < 3
+    model = load_model(here / "raw")
+    assert (model.config.background, model.config.background_size) == ("learned", (40, 48))
+    scene = np.median(np.load(fitted / "clip.npy"), 0) / 255
+    picture = np.asarray(model.background.picture)[..., 0]  # type: ignore[attr-defined]
+    assert np.median(np.abs(picture - scene)) < 0.02
+    done = sqair("track", fitted / "clip.npy", "--model", "raw", "--out", "tracked")
+    assert done.code == 0, done.err
+    assert json.loads((here / "tracked" / "summary.json").read_text())["frames"] == 60
 
 
 def test_stopped_and_resumed_it_ends_with_the_same_weights(
@@ -340,7 +371,7 @@ def test_the_guide_can_be_typed(sqair) -> None:
     """Its commands parse, and its flags exist."""
     guide = (Path(__file__).parents[2] / "docs" / "cameras.md").read_text()
     commands = re.findall(r"^\$ sqair (.+)$", guide, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         assert sqair(*shlex.split(command), "--print-config").code == 0
     known = set(flags_of(Fit))
