@@ -53,8 +53,8 @@ def to_grey(picture: ndarray) -> ndarray:
 def save_frames(path: str | Path, clip: Clip, *, height: int = 0, colour: bool = False, dense: bool = False) -> int:
     """Write the decoded frames of a clip as an .npz of one sequence, in constant memory; returns how many there are.
 
-    The clip is read twice: an array's length stands before its content. `dense` finds what frames have in common: ten
-    times slower, and for a fixed camera a third of the size.
+    The clip is read twice: an array's length stands before its content. `dense` finds what frames have in common:
+    slower, and for a fixed camera a fraction of the size.
     """
     total = sum(1 for _ in clip)
     if not total:
