@@ -4,15 +4,19 @@ import json
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from benchmarks import learning, record, results, sections, step_time
+from benchmarks import learning, population, record, results, sections, step_time
+from sqair.config import preset
 from sqair.data import FileSource, Sequences
 from sqair.evaluation import timing
 from sqair.evaluation.timing import Timing
+from sqair.training.checkpoint import build, save_model
 from sqair.training.loop import Progress, Stopped
 
 H200 = {"date": "2030-01-02", "device": "gpu: NVIDIA H200", "code": "abc, sources 0123", "command": "python -m x"}
@@ -51,7 +55,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_without_records_nothing_is_claimed(folder: Folder) -> None:
     page = folder.page()
-    for title in ("Speed", "Growth", "Learning", "Shipped models"):
+    for title in ("Speed", "Growth", "Learning", "Seeds", "Shipped models"):
         text = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
         assert "not yet measured" in text
     lines = page.partition("## Aims\n")[2].partition("\n## ")[0].splitlines()
@@ -127,9 +131,43 @@ def test_aims_of_learning(folder: Folder) -> None:
     folder.add("some", learning_results(*(seed_row(seed, 4.0 + seed) for seed in range(9)), seed_row(9, None)))
     page = folder.page()
     assert cells(page, "minutes to counting .98, median of seeds")[0][1:] == ["<= 10", "8.50 (10 seeds)", "yes"]
-    assert cells(page, "share of seeds that reach .98")[0][2:] == ["0.9000 (10 seeds)", "yes"]
     folder.add("worse", learning_results(seed_row(0, None)), date="2030-03-01", code="newer")
     assert cells(folder.page(), "minutes to counting .98, median of seeds")[0][2:] == ["never (1 seeds)", "no"]
+
+
+def test_every_member_counts(folder: Folder) -> None:
+    """A member that counts but discovers twice has not reached the goal; the newest population decides the aim."""
+
+    def results(*members: tuple[float, float]) -> dict[str, Any]:
+        names = ("counting", "rediscoveries_per_frame")
+        rows = [
+            {"seed": i, "step": 60, "log_p": 6300.5} | dict(zip(names, m, strict=True)) for i, m in enumerate(members)
+        ]
+        train = {"batch": 32, "learning_rate": 6e-4}
+        return {"kind": "population", "sequences": 10_000, "particles": 5, "setting": {"train": train}, "rows": rows}
+
+    folder.add("old", results((0.99, 0.0)), date="2029-01-01")
+    folder.add("new", results((0.98, 0.01), (0.979, 0.0), (0.99, 0.011), (0.995, 0.001)))
+    page = folder.page()
+    assert "**4 seeds**, batch 32, learning rate 0.0006, on gpu: NVIDIA H200: 2 reached the goal." in page
+    assert cells(page, "3")[0][1:6] == ["60", "0.9950", "-", "0.0010", "6,300.5"]
+    assert cells(page, "share of seeds that reach .98")[0][2:] == ["0.5000 (4 seeds)", "no"]
+
+
+def test_a_population_is_evaluated(folder: Folder, tmp_path: Path, monkeypatch, capsys) -> None:
+    """Members in their order, with their seeds, and the run's settings."""
+    tiny = preset("tiny")
+    for member in range(2):
+        card = {"step": 10 + member, "train": {"seed": 5 + member}}
+        save_model(tmp_path / "run" / "members" / str(member), build(tiny.model, jax.random.key(member)), card)
+    monkeypatch.setattr(population, "newest", lambda run: SimpleNamespace(notes=SimpleNamespace(preset=tiny)))
+    words = ["--sequences", "3", "--particles", "2", "--record", "x", "--folder", str(folder.records)]
+    monkeypatch.setattr(sys, "argv", ["population", str(tmp_path / "run"), *words])
+    population.main()
+    assert " of 2 reached counting 0.98" in capsys.readouterr().out
+    rows = [cells(folder.page(), seed)[0] for seed in ("5", "6")]
+    assert [row[1] for row in rows] == ["10", "11"]
+    assert rows[0][2] != rows[1][2] or rows[0][5] != rows[1][5]
 
 
 def test_shipped_models(folder: Folder) -> None:

@@ -68,7 +68,7 @@ def test_a_small_clip_is_scaled_up(model):
 
 
 def test_every_third_frame_is_followed_and_the_others_lie_between(model):
-    """Interpolated boxes of those that are in both neighbours; the last two frames have what the one before them had."""
+    """Boxes of those in both neighbours are interpolated; the last two frames have what the one before them had."""
     slow = dataclasses.replace(CAMERA, stride=3, subtraction=Subtraction(history=1, look="mask"))
     film = dataclasses.replace(FILM, frames=12)
     watched = FullFrame(model, film.clip(), slow, show=lambda frame: frame)

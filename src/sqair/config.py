@@ -194,7 +194,7 @@ class TrainConfig:
     """NVIL: divide the learning signal by its running deviation, as its authors do; this biases the gradient."""
     optimiser: Literal["adam", "rmsprop"] = "adam"
     """Adam, or RMSprop as TensorFlow has it (paper)."""
-    learning_rate: float = 3e-4
+    learning_rate: float = 6e-4
     """Its largest value."""
     warm_up: int = 500
     """Steps over which the learning rate rises from 0."""
@@ -278,7 +278,9 @@ PAPER_RECIPE = TrainConfig(
 PAPER_VRNN_RECIPE = replace(PAPER_RECIPE, bound="fivo", decay=(), first_length=10)
 """App. D.3: FIVO, one learning rate, no curriculum. The paper trains until the bound no longer rises."""
 
-VRNN_TRAINING = TrainConfig(bound="fivo", first_length=10, discovery_dropout=0.0, discovery_cost=0.0)
+VRNN_TRAINING = TrainConfig(
+    bound="fivo", learning_rate=5e-4, first_length=10, discovery_dropout=0.0, discovery_cost=0.0
+)
 """Ours for VRNN: FIVO on whole sequences; there is no discovery to restrain."""
 
 AUTHORS_SWITCHES: dict[str, Any] = {
@@ -309,8 +311,10 @@ PAPER_SWITCHES: dict[str, Any] = {"where_prior": "fixed", "what_update": "absolu
 
 PRESETS: dict[str, Preset] = {
     "sqair-mlp": Preset(),
-    "sqair-conv": Preset(model=ModelConfig(networks="conv", width=128)),
-    "air-mlp": Preset(model=ModelConfig(kind="air"), train=TrainConfig(first_length=10, discovery_dropout=0.0)),
+    "sqair-conv": Preset(model=ModelConfig(networks="conv", width=128), train=TrainConfig(learning_rate=5e-4)),
+    "air-mlp": Preset(
+        model=ModelConfig(kind="air"), train=TrainConfig(learning_rate=5e-4, first_length=10, discovery_dropout=0.0)
+    ),
     "vrnn-mlp-small": Preset(ModelConfig(kind="vrnn", width=128, vrnn=VRNNConfig(layers=2)), train=VRNN_TRAINING),
     "vrnn-mlp": Preset(ModelConfig(kind="vrnn", width=256), train=VRNN_TRAINING),
     "vrnn-mlp-large": Preset(ModelConfig(kind="vrnn", width=512, vrnn=VRNNConfig(layers=4)), train=VRNN_TRAINING),
@@ -353,7 +357,7 @@ PRESETS: dict[str, Preset] = {
             where_prior_mean=(-2.0, -1.0, 0.0, 0.0),
         ),
         data=DataConfig(length=5, size=(64, 64)),
-        train=TrainConfig(stage=2_000),
+        train=TrainConfig(learning_rate=3e-4, stage=2_000),
     ),
     "tiny": Preset(
         model=ModelConfig(image=(32, 32), glimpse=(12, 12), max_objects=2, what_size=16, width=64),

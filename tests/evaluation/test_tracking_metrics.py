@@ -1,5 +1,8 @@
 """Tracking metrics: by hand, and against trackeval's own reader of files and its own treatment of what is ignored."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +190,14 @@ def test_files_give_the_same_numbers_in_trackeval(tmp_path: Path, iou: float) ->
     assert ours["hota"] == pytest.approx(hota["HOTA"].mean(), abs=1e-6)
     assert ours["mota"] == pytest.approx(clear["MOTA"], abs=1e-12)
     assert ours["idf1"] == pytest.approx(identity["IDF1"], abs=1e-12)
+
+
+def test_what_trackeval_prints_is_no_result(tmp_path):
+    """Where a package is missing it prints so when it is imported."""
+    (tmp_path / "trackeval").mkdir()
+    (tmp_path / "trackeval" / "__init__.py").write_text("print('Error importing something')")
+    (tmp_path / "trackeval" / "metrics.py").write_text("CLEAR = HOTA = Identity = lambda *config: None")
+    program = "from sqair.evaluation.tracking import _metrics; _metrics(0.5); print('done')"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "done\n"

@@ -7,6 +7,8 @@ at an IoU of 0.5, and those that are matched to ignored truth are left out with 
 Axes: n, m boxes, T frames, O objects, 4 left, top, width, height in pixels.
 """
 
+import contextlib
+import io
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -149,8 +151,9 @@ def sequence_tracks(boxes: Float[ndarray, "T O 4"], ids: Int[ndarray, "T O"], si
 
 
 def _metrics(iou: float) -> tuple[Any, Any, Any]:
-    """HOTA, CLEAR and Identity of trackeval, which takes a second to import."""
-    from trackeval.metrics import CLEAR, HOTA, Identity
+    """HOTA, CLEAR and Identity of trackeval, which takes a second to import and prints what it misses."""
+    with contextlib.redirect_stdout(io.StringIO()):  # stdout is for results
+        from trackeval.metrics import CLEAR, HOTA, Identity
 
     config = {"THRESHOLD": iou, "PRINT_CONFIG": False}
     return HOTA(), CLEAR(config), Identity(config)

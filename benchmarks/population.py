@@ -1,0 +1,78 @@
+"""How every member of a population counts on test sequences, the bad ones too.
+
+    sqair train sqair-mlp --steps 6000 --members 10 --out RUN --digits DIR
+    python -m benchmarks.population RUN --digits DIR --record NAME
+
+Members are evaluated as they are saved in RUN/members: each at its best validation bound. A member has reached the goal
+when `counting` is .98 and `rediscoveries_per_frame` are at most .01 (GOALS of benchmarks/learning.py).
+"""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.learning import MOST_REDISCOVERIES
+from benchmarks.record import write_record
+from sqair.commands.common import launch_whole_loops
+from sqair.data import Source, open_data
+from sqair.evaluation import evaluate
+from sqair.settings import to_dict
+from sqair.training.checkpoint import load_model, read_card
+from sqair.training.resume import newest
+
+COUNTING = 0.98
+"""What `counting` must reach."""
+
+
+def look(folder: Path, source: Source, sequences: int, particles: int, seed: int) -> dict[str, Any]:
+    """Bounds, counting and rediscoveries of one member; tracks are not scored, which would take longer."""
+    model = load_model(folder)
+    batches = evaluate.infer(model, source, sequences=sequences, particles=particles, seed=seed)
+    pairs = [(found._replace(sample=None), truth) for found, truth in batches]
+    found, truth = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pairs)
+    found = evaluate.in_doubles(found, particles)
+    again = evaluate.rediscoveries(model, found, truth)
+    return {**evaluate.bounds(found), **evaluate.counts(found, truth), "rediscoveries_per_frame": again}
+
+
+def has_reached(row: dict[str, Any]) -> bool:
+    """Whether a member counts and does not discover twice."""
+    return row["counting"] >= COUNTING and row["rediscoveries_per_frame"] <= MOST_REDISCOVERIES
+
+
+def main() -> None:
+    """Evaluate every member, print and record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="the folder of a run with members")
+    parser.add_argument("--digits", help="mnist, strokes, or a folder with the four MNIST files; the run's by default")
+    parser.add_argument("--sequences", type=int, default=10_000)
+    parser.add_argument("--particles", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
+    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    given = parser.parse_args()
+    launch_whole_loops()
+    preset = newest(given.run).notes.preset
+    data = preset.data if given.digits is None else dataclasses.replace(preset.data, digits=given.digits)
+    source, rows = open_data(data, "test"), []
+    for folder in sorted((given.run / "members").iterdir(), key=lambda path: int(path.name)):
+        training = read_card(folder)["training"]
+        about = {"member": int(folder.name), "seed": training["train"]["seed"], "step": training["step"]}
+        rows.append(about | look(folder, source, given.sequences, given.particles, given.seed))
+        print(json.dumps(rows[-1]), flush=True)
+    print(f"{sum(map(has_reached, rows))} of {len(rows)} reached counting {COUNTING}")
+    if given.record:
+        setting = to_dict(preset)
+        setting["data"]["digits"] = Path(data.digits).name
+        asked = {name: getattr(given, name) for name in ("sequences", "particles", "seed")}
+        results = {"kind": "population", **asked, "setting": setting, "rows": rows}
+        print("Record saved to", write_record(given.record, results, given.folder))
+
+
+if __name__ == "__main__":
+    main()
