@@ -153,9 +153,9 @@ def particle_filter(
 
     def advance(carry: tuple[State, Float[Array, " K"]], now: tuple) -> tuple[tuple, Filtered]:
         states, log_weight = carry
-        *seen, noise_t, restraint_t, uniform = now
+        x, encoding, noise_t, restraint_t, uniform = now
         of_particles = jax.vmap(model.step, in_axes=(0, None, None, 0, None))
-        states, info = of_particles(states, *seen, noise_t, restraint_t)
+        states, info = of_particles(states, x, encoding, noise_t, restraint_t)
         log_weight = log_weight + info.log_weight
         increment = jax.nn.logsumexp(log_weight)
         log_weight = log_weight - increment
