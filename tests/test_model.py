@@ -195,7 +195,7 @@ VARIANTS = {
     ),
 }
 WITHOUT_PARAMETERS = {("proposal", "none"), ("proposal", "image"), ("background", "running")}
-"""Values of switches that bring no parameters of their own; test_propagation.py and test_model_background.py have them."""
+"""Values of switches without parameters of their own; test_propagation.py and test_model_background.py have them."""
 
 
 def test_the_variants_hold_every_value_of_every_switch():
