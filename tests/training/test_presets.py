@@ -1,11 +1,8 @@
 """Every preset builds, takes two steps, saves, reloads and goes on alike."""
 
 import dataclasses
-import inspect
 from pathlib import Path
-from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,13 +11,6 @@ from sqair.config import PRESETS, DataConfig, Preset
 from sqair.data import Sequences, open_data, save_sequences
 from sqair.training.checkpoint import load_model, named_arrays, save_model
 from sqair.training.step import first_state, seed_keys, train_steps
-
-# The same functions compiled with less effort: these programs run three times each.
-QUICK: dict[str, Any] = {
-    "compiler_options": {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
-}
-quick_state = eqx.filter_jit(inspect.unwrap(first_state), **QUICK)
-quick_steps = eqx.filter_jit(inspect.unwrap(train_steps), **QUICK)
 
 
 def shrunk(preset: Preset, folder: Path) -> Preset:
@@ -38,8 +28,8 @@ def shrunk(preset: Preset, folder: Path) -> Preset:
 def test_preset_takes_two_steps_and_comes_back(name: str, tmp_path: Path) -> None:
     preset = shrunk(PRESETS[name], tmp_path)
     source, keys = open_data(preset.data, "train"), seed_keys(0)
-    start = quick_state(preset, keys.weights)
-    state = quick_steps(start, source, keys.steps, preset.train, jnp.array(2))
+    start = first_state(preset, keys.weights)
+    state = train_steps(start, source, keys.steps, preset.train, jnp.array(2))
     assert int(state.step) == 2
     assert int(state.optimiser.total_notfinite) == 0
     assert int(state.counted) == 2
@@ -48,6 +38,6 @@ def test_preset_takes_two_steps_and_comes_back(name: str, tmp_path: Path) -> Non
     assert sum((before[key] != after[key]).any() for key in after) > 0.8 * len(after), "most parameters moved"
     save_model(tmp_path / "model", state.model, {})
     loaded = state._replace(model=load_model(tmp_path / "model"))
-    on, again = (quick_steps(s, source, keys.steps, preset.train, jnp.array(1)) for s in (state, loaded))
+    on, again = (train_steps(s, source, keys.steps, preset.train, jnp.array(1)) for s in (state, loaded))
     assert on.totals == again.totals
     assert all((a == b).all() for a, b in zip(*(named_arrays(s).values() for s in (on, again)), strict=True))
