@@ -90,6 +90,11 @@ def test_who_is_who(monkeypatch: pytest.MonkeyPatch) -> None:
         (("a:1", 2, None), "needs --processes N and --process I"),
         (("a:1", None, 0), "needs --processes N and --process I"),
         (("a:1", 2, 2), "between 0 and 1, not 2"),
+        (("a:1", 0, 0), "at least 1, not 0"),
+        (("a", 2, 0), "must be HOST:PORT, such as 10.0.0.1:5000, not a"),
+        (("a:b", 2, 0), "must be HOST:PORT"),
+        ((":1", 2, 0), "must be HOST:PORT"),
+        (("a:99999", 2, 0), "must be HOST:PORT"),
     ],
 )
 def test_jobs_that_cannot_be(words: tuple[str | None, int | None, int | None], line: str) -> None:

@@ -55,8 +55,13 @@ def find_job(
         process = _number(environment, name) if process is None and known else process
     if processes is None or process is None:
         raise UsageError("--coordinator needs --processes N and --process I, a number from 0 to N - 1")
+    if processes < 1:
+        raise UsageError(f"--processes must be at least 1, not {processes}")
     if not 0 <= process < processes:
         raise UsageError(f"--process must be between 0 and {processes - 1}, not {process}")
+    host, _, port = coordinator.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):  # jax would crash, or wait for minutes
+        raise UsageError(f"--coordinator must be HOST:PORT, such as 10.0.0.1:5000, not {coordinator}")
     return Job(coordinator, processes, process)
 
 
