@@ -1,6 +1,7 @@
 """Training that begins with the weights of a model: one member or all have them; other settings are refused."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import jax
@@ -9,7 +10,9 @@ import pytest
 
 from sqair.config import Preset, UserError
 from sqair.training.checkpoint import build, named_arrays, save_model
+from sqair.training.loop import prepare
 from sqair.training.population import Population
+from sqair.training.resume import Notes, check_resumable, save_state
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +56,15 @@ def test_a_model_with_other_settings(small: Preset, given: Path) -> None:
     other = dataclasses.replace(small, model=dataclasses.replace(small.model, width=8, what_size=5))
     with pytest.raises(UserError, match=r"train\.start is a model with other settings: model\.what_size, model\.width"):
         Population(started(other, given)).first()
+
+
+def test_a_run_goes_on_without_the_model_that_it_began_with(small: Preset, given: Path, tmp_path: Path) -> None:
+    preset = started(small, shutil.copytree(given, tmp_path / "gone"))
+    population = Population(preset)
+    save_state(tmp_path / "run", population, population.first(), Notes(preset, 0, None, 0.0))
+    shutil.rmtree(tmp_path / "gone")
+    found = check_resumable(tmp_path / "run", preset)
+    run = prepare(preset, tmp_path / "run", found, (), 0.0, None, quiet=True)
+    wanted = named_arrays(build(small.model, jax.random.key(77)))
+    for name, array in named_arrays(run.state.model).items():
+        np.testing.assert_array_equal(array, wanted[name])

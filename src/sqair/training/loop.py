@@ -136,9 +136,10 @@ def prepare(
     source = open_data(preset.data, "train")
     validation = Validation(open_data(preset.data, "validation"), preset)
     population = Population(preset, mesh, known_scene(source, preset.model))
-    state, notes = population.first(), Notes(preset, 0, None, 0.0)
-    if found is not None:
-        state, notes = load_state(found, population, state), found.notes
+    if found is None:
+        state, notes = population.first(), Notes(preset, 0, None, 0.0)
+    else:
+        state, notes = load_state(found, population, population.blank()), found.notes
     display = Display(preset.train.steps, notes.step, batch=preset.train.batch * population.size, quiet=quiet)
     callbacks, pace = callbacks if is_writer() else (), Pace(started - notes.seconds)
     past = (notes.stale, [*notes.events], [*notes.rollbacks])

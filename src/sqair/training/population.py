@@ -59,10 +59,14 @@ class Population:
 
     def first(self) -> TrainState:
         """The state before the first step."""
+        state = self.blank()
+        return state._replace(model=self._started(state.model))
+
+    def blank(self) -> TrainState:
+        """The same with random weights, to be filled from a checkpoint: what `start` names may be gone by then."""
         keys = [seed_keys(member.seed).weights for member in self.members]
         preset = dataclasses.replace(self.preset, train=essential(self.preset.train))
-        state = first_state(preset, keys[0]) if self.is_alone else first_states(preset, jnp.stack(keys))
-        return state._replace(model=self._started(state.model))
+        return first_state(preset, keys[0]) if self.is_alone else first_states(preset, jnp.stack(keys))
 
     def advance(self, state: TrainState, source: Source, count: int) -> TrainState:
         """The state after `count` steps of every member."""
