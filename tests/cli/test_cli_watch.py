@@ -1,5 +1,6 @@
 """What a run shows of itself: reconstructions, learning curves, TensorBoard files."""
 
+import errno
 import json
 import shutil
 import struct
@@ -12,7 +13,7 @@ from PIL import Image
 
 from sqair.commands import watch
 from sqair.commands.watch import Reconstructions, TensorBoard, draw_curves
-from sqair.config import DataConfig, Preset
+from sqair.config import DataConfig, Preset, UserError
 from sqair.data import Sequences, save_sequences
 from sqair.figures import Row
 from sqair.training.loop import Progress
@@ -51,6 +52,24 @@ def test_the_brightest_sequences_are_shown(two: Preset) -> None:
     shown = Reconstructions(two).frames
     assert shown.shape == (2, 3, 8, 8, 1)
     assert (shown[0].sum(), shown[1].sum()) == (75.0, 12.0)
+
+
+def test_a_page_that_cannot_be_written_does_not_hide_why_training_ended(
+    two: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(watch, "train_page", full)
+    monkeypatch.setattr(watch.Page, "__call__", lambda self, progress: setattr(self, "folder", progress.out))
+
+    def end() -> None:
+        with watch.watchers(two, tensorboard=False) as callbacks:
+            next(each for each in callbacks if isinstance(each, watch.Page))(told(tmp_path, 1, [line(1)]))
+            raise UserError("the disk is full")
+
+    with pytest.raises(UserError, match="the disk is full"):
+        end()
 
 
 def test_the_last_ten_pictures_are_kept(two: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,9 +61,13 @@ def watchers(preset: Preset, *, tensorboard: bool) -> Iterator[list[Callback]]:
         yield [Reconstructions(preset), draw_curves, page, *([events] if tensorboard else [])]
         if page.folder is not None:
             complete_cards(preset, page.folder)
-    finally:
-        events.close()
-        page.close()
+    except BaseException:
+        with contextlib.suppress(OSError):  # of a full disk, say: the error itself matters more
+            events.close()
+            page.close()
+        raise
+    events.close()
+    page.close()
 
 
 # --- reconstructions
