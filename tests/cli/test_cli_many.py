@@ -13,7 +13,8 @@ import pytest
 from sqair.cluster import Outcome, run_items
 from sqair.commands import track_clip, track_many
 from sqair.commands.publish import published
-from sqair.commands.track_many import places_of
+from sqair.commands.track import Track
+from sqair.commands.track_many import Item, check_same, deaths_of, decisive, identity, places_of
 from sqair.evaluation import ablations
 from sqair.training.lock import locked
 
@@ -137,6 +138,31 @@ def test_a_folder_taken_meanwhile_is_kept(sqair, models: Path, videos: Path, her
     assert "out is not empty" in done.err
     assert (here / "out/summary.json").read_text() == "another's"
     assert len(list((here / "out").iterdir())) == 1
+
+
+def test_images_that_were_changed_are_another_clip(here: Path) -> None:
+    """In a folder and in a glob: one more, or another content."""
+    images = here / "images"
+    images.mkdir()
+    (images / "0.png").write_bytes(b"0")
+    for source in (str(images), str(images / "*.png")):
+        before = identity(source)
+        assert identity(source) == before
+        (images / "1.png").write_bytes(b"1")
+        more = identity(source)
+        (images / "0.png").write_bytes(b"other")
+        assert len({str(each) for each in (before, more, identity(source))}) == 3
+        (images / "1.png").unlink()
+
+
+@pytest.mark.parametrize("clips", ["7", "[3, null, {}]", '[{"clip": [], "tries": 2}]'])
+def test_a_damaged_table_tells_nothing(clips: str, here: Path) -> None:
+    command = Track(sources=("a", "b"))
+    settings = json.dumps({"settings": decisive(command)})
+    (here / "results.json").write_text(f'{settings[:-1]}, "clips": {clips}}}')
+    items = [Item(name, 0, name, here / name, None, None) for name in ("a", "b")]
+    check_same(command, here, items)
+    assert deaths_of(here) == {}
 
 
 def test_names_of_folders_differ(here: Path) -> None:

@@ -128,15 +128,24 @@ def made_of(item: Item, command: "Track", card: Mapping[str, Any]) -> dict[str, 
 
 
 def identity(source: str) -> list[Any]:
-    """What tells a file from all others and from what it was before; an address is its own."""
+    """What tells a file, or a folder or a glob of images, from all others and from before; an address is its own."""
     if ADDRESS.match(source):
         return [source]
     path = Path(source).expanduser()
     try:
-        about = path.stat()
+        if path.is_file():
+            return [str(path.absolute()), *state_of(path)]
+        inside = path.iterdir() if path.is_dir() else map(Path, glob.glob(str(path)))
+        images = sorted(each for each in inside if each.suffix.lower() in IMAGES)
+        return [str(path.absolute()), *([str(each.absolute()), *state_of(each)] for each in images)]
     except OSError:
         return [str(path.absolute())]
-    return [str(path.absolute()), about.st_size, about.st_mtime_ns]
+
+
+def state_of(path: Path) -> tuple[int, int]:
+    """The size of a file and when it was last changed."""
+    about = path.stat()
+    return about.st_size, about.st_mtime_ns
 
 
 def finished(item: Item, made: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -153,7 +162,7 @@ def finished(item: Item, made: Mapping[str, Any]) -> dict[str, Any] | None:
 def check_same(command: "Track", folder: Path, items: Sequence[Item]) -> None:
     """Refuse to go on with what was begun with other settings, or where a folder belongs to another source."""
     begun = read_table(folder / (SUMMARY if len(items) == 1 else RESULTS))
-    settings, rows = begun.get("made" if len(items) == 1 else "settings"), begun.get("clips", [])
+    settings = begun.get("made" if len(items) == 1 else "settings")
     if not isinstance(settings, dict):
         return
     now = decisive(command)
@@ -161,7 +170,7 @@ def check_same(command: "Track", folder: Path, items: Sequence[Item]) -> None:
         raise UsageError(
             f"{folder} was begun with another --{', --'.join(changed)}; repeat it, or choose another --out"
         )
-    before = {row.get("clip"): row.get("source") for row in rows}
+    before = {row["clip"]: row.get("source") for row in rows_of(begun)}
     if len(items) == 1 and begun.get("source") != items[0].name:
         before = {folder.name: begun.get("source")}
     for item in items:
@@ -178,6 +187,13 @@ def read_table(path: Path) -> dict[str, Any]:
         return found if isinstance(found, dict) else {}
     except (OSError, ValueError, RecursionError):
         return {}
+
+
+def rows_of(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The clips of a table; those that a damaged one does not name are left out."""
+    rows = table.get("clips")
+    rows = rows if isinstance(rows, list) else []
+    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("clip"), str)]
 
 
 def decisive(command: "Track") -> dict[str, Any]:
@@ -246,9 +262,8 @@ class Batch:
 
 def deaths_of(folder: Path) -> dict[str, int]:
     """How many workers died of each clip, as the table tells; nothing where it is damaged."""
-    rows = read_table(folder / RESULTS).get("clips")
-    known = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return {row["clip"]: row["tries"] - 1 for row in known if "clip" in row and type(row.get("tries")) is int}
+    rows = rows_of(read_table(folder / RESULTS))
+    return {row["clip"]: row["tries"] - 1 for row in rows if type(row.get("tries")) is int}
 
 
 def say_found(summary: dict[str, Any]) -> str:
