@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from benchmarks.alarm_cases import HEALTHY, Case, provoked_cases, provoked_setting, setting_named, train_population
 from benchmarks.alarm_truth import Sample, true_failure
+from benchmarks.flags import add_record_flags
 from benchmarks.record import write_record
 from sqair.config import Preset
 from sqair.data import Sequences, open_data
@@ -199,8 +200,7 @@ def main() -> None:
     parser.add_argument("--healthy", type=int, default=20, help="seeds with the default settings")
     parser.add_argument("--sequences", type=int, default=64, help="validation sequences that the alarm looks at")
     parser.add_argument("--strips", type=Path, help="save pictures of what each model sees here")
-    parser.add_argument("--record", default="")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     arguments = parser.parse_args()
     setting = setting_named(arguments.preset, arguments.steps, arguments.config)
     populations = {

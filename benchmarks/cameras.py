@@ -25,6 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.flags import add_record_flags
 from benchmarks.record import RECORDS, write_record
 from benchmarks.rival import SHOWN, Case, made, measured, shown
 from sqair.cli import main as sqair
@@ -178,8 +179,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="keep the fitted models in this folder")
     parser.add_argument("--export", type=Path, metavar="FILE.npz", help="only write the decoded frames of pets")
     parser.add_argument("--height", type=int, default=240, help="of exported frames")
-    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     given, given.flags = parser.parse_known_args()
     given.clips += [word for word in given.flags if word in ("pets", "street", "crossings")]
     given.flags = [word for word in given.flags if word not in given.clips]

@@ -25,6 +25,7 @@ from typing import Any
 
 import jax
 
+from benchmarks.flags import add_record_flags
 from benchmarks.record import circumstances, write_record
 from sqair.commands.bench import compiled_afresh
 from sqair.commands.common import launch_whole_loops
@@ -137,8 +138,7 @@ def parse() -> tuple[argparse.Namespace, Train]:
     parser.add_argument("--sequences", type=int, default=512, help="held-out sequences of a look")
     parser.add_argument("--particles", type=int, default=5)
     parser.add_argument("--full", action="store_true", help="make all steps even when .98 is reached")
-    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     arguments, arguments.flags = parser.parse_known_args()
     words = [arguments.preset, *arguments.flags]
     words += [] if arguments.minutes is None else ["--minutes", str(arguments.minutes)]

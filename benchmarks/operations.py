@@ -20,6 +20,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.flags import add_record_flags
+
 FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 FREE = {
     *("parameter", "constant", "bitcast", "get-tuple-element", "tuple", "after-all", "opt-barrier", "add-dependency"),
@@ -108,8 +110,7 @@ def main() -> None:
     parser.add_argument("--target", type=Path, required=True, help="a description of the card")
     parser.add_argument("--preset", default="sqair-mlp")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--record", default="")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     arguments = parser.parse_args()
     if not arguments.target.is_file():
         parser.error(f"there is no file {arguments.target}")

@@ -16,7 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.flags import add_record_flags
 from benchmarks.learning import MOST_REDISCOVERIES
+from benchmarks.prediction import named
 from benchmarks.record import write_record
 from sqair.commands.common import launch_whole_loops
 from sqair.data import Source, open_data
@@ -53,8 +55,7 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=10_000)
     parser.add_argument("--particles", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     given = parser.parse_args()
     launch_whole_loops()
     preset = newest(given.run).notes.preset
@@ -67,8 +68,7 @@ def main() -> None:
         print(json.dumps(rows[-1]), flush=True)
     print(f"{sum(map(has_reached, rows))} of {len(rows)} reached counting {COUNTING}")
     if given.record:
-        setting = to_dict(preset)
-        setting["data"]["digits"] = Path(data.digits).name
+        setting = to_dict(preset) | {"data": named(to_dict(data))}
         asked = {name: getattr(given, name) for name in ("sequences", "particles", "seed")}
         results = {"kind": "population", **asked, "setting": setting, "rows": rows}
         print("Record saved to", write_record(given.record, results, given.folder))

@@ -10,6 +10,7 @@ import json
 import time
 from pathlib import Path
 
+from benchmarks.flags import add_record_flags
 from benchmarks.record import write_record
 from sqair.commands.common import launch_whole_loops, replaced
 from sqair.commands.evaluate import trained_on
@@ -26,8 +27,7 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=1000)
     parser.add_argument("--particles", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     arguments = parser.parse_args()
     launch_whole_loops()
     rows = []

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
+from benchmarks.flags import add_record_flags
 from benchmarks.record import write_record
 from sqair.config import UserError
 from sqair.data.background import Foreground, Subtraction
@@ -289,8 +290,7 @@ def main() -> None:
     parser.add_argument("clips", nargs="+", choices=("pets", "street", "crossings"))
     parser.add_argument("--frames", type=int, default=800, help="of a made camera")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
-    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     given = parser.parse_args()
     asked = [(name, method) for name in given.clips for method in METHODS]
     with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:

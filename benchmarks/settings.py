@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.flags import add_record_flags
 from benchmarks.learning import described
 from benchmarks.record import circumstances, write_record
 from sqair.commands.common import launch_whole_loops
@@ -35,8 +36,7 @@ def parse() -> tuple[argparse.Namespace, list[dict[str, Any]]]:
     parser.add_argument("--preset", default="sqair-mlp")
     parser.add_argument("--digits", help="mnist, strokes, or a folder with the four MNIST files")
     parser.add_argument("--out", type=Path, help="where the run is kept; a temporary folder by default")
-    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     arguments, arguments.flags = parser.parse_known_args()
     settings = [json.loads(text) for text in arguments.member]
     for setting in settings:

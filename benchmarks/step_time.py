@@ -9,6 +9,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+from benchmarks.flags import add_record_flags
 from benchmarks.record import write_record
 from sqair.commands.bench import BEST, compiled_afresh
 from sqair.commands.common import launch_whole_loops
@@ -24,8 +25,7 @@ def main() -> None:
     parser.add_argument("--grow", action="store_true", help="also time other numbers of slots, frames and particles")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--digits", default="strokes")
-    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     arguments = parser.parse_args()
     launch_whole_loops()
     chosen, effort = preset(arguments.preset), QUICK if arguments.quick else FULL

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.flags import add_record_flags
 from benchmarks.record import write_record
 from sqair.commands.track import Track
 from sqair.config import DataConfig, ModelConfig
@@ -152,8 +153,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=2_000, help="of the clip whose speed is measured")
     parser.add_argument("--sequences", type=int, default=1_000, help="for quality")
     parser.add_argument("--particles", type=int, nargs="+", default=[1], help="for quality")
-    parser.add_argument("--record", default="", help="write benchmarks/records/<date>_<RECORD>.json")
-    parser.add_argument("--folder", type=Path, help="where the record goes instead of benchmarks/records")
+    add_record_flags(parser)
     given = parser.parse_args()
     model = build(ModelConfig(), jax.random.key(0)) if given.model == "untrained" else load_model(given.model)
     digits = "mnist" if Path(given.digits).is_dir() else given.digits

@@ -32,8 +32,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from sqair.config import TrainConfig, UserError
 from sqair.distributions import Noise
 from sqair.model import Restraint, SequenceModel
-from sqair.networks import MLP
-from sqair.networks import halved as halved_weights
+from sqair.networks import MLP, halved
 from sqair.particles import Summary, draw_particles, run_batch
 
 Estimator = Literal["vimco", "vimco-authors", "reinforce", "nvil"]
@@ -252,9 +251,9 @@ def drawn_loss(
     gather: Callable[[Summary], Summary] = lambda summary: summary,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
     """`batch_loss` of noise that is drawn. `gather` adds the particles that other devices have."""
-    halved = config.precision == "bf16" and jax.default_backend() != "cpu"
-    model = halved_weights(model) if halved else model
-    run = partial(run_batch, model, noise, frames, restraint, length, limit, halved=halved)
+    is_halved = config.precision == "bf16" and jax.default_backend() != "cpu"
+    model = halved(model) if is_halved else model
+    run = partial(run_batch, model, noise, frames, restraint, length, limit, halved=is_halved)
     if config.bound == "fivo":
         uniforms = jax.vmap(lambda key: jax.random.uniform(key, frames.shape[1:2]))(filter_keys)
         of_batch = jax.vmap(lambda summary: fivo_objective(summary, length))

@@ -39,8 +39,13 @@ def load_objects(name_or_folder: str) -> SQAIR | AIR:
     """A trained model whose latent variables are objects, which can be drawn."""
     model = load_model(name_or_folder)
     if not isinstance(model, SQAIR | AIR):
-        raise UserError(f"{name_or_folder} has no objects to show; use a model of the kinds sqair or air")
+        raise no_objects(name_or_folder)
     return model
+
+
+def no_objects(name_or_folder: str) -> UserError:
+    """Why a model cannot be used where objects are to be shown."""
+    return UserError(f"{name_or_folder} has no objects to show; use a model of the kinds sqair or air")
 
 
 def rows_of(label: str, scenes: Sequence[Scene]) -> list[Row]:

@@ -222,12 +222,13 @@ def job_of_driver(command: Track) -> "Job":
 
     A process that did would hold memory of a GPU that workers need, and have threads when Ray forks it.
     """
+    from sqair.commands.scenes import no_objects
     from sqair.commands.track_clip import Job
     from sqair.training.checkpoint import read_card
 
     card = read_card(command.model)
     if card.get("kind") == "vrnn":  # as `load_objects` would, before all clips fail of it
-        raise UserError(f"{command.model} has no objects to show; use a model of the kinds sqair or air")
+        raise no_objects(command.model)
     return Job(command, None, card, stop=lambda: False)
 
 

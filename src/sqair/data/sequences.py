@@ -35,6 +35,11 @@ TRUTH_AXES = {"counts": "ST", "boxes": "STO4", "ids": "STO", "labels": "SO", "vi
 INTEGERS = ("counts", "ids", "labels", "corners")
 TIMELESS = ("labels", "scene", "corners")
 KNOWN = ("format_version", *Sequences._fields)
+BROKEN = (
+    *(OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, NotImplementedError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, MemoryError, SyntaxError),
+)
+"""What a file of another kind, or half of one, makes numpy and zipfile raise."""
 
 
 class GeneratedSource(eqx.Module):
@@ -160,19 +165,7 @@ def _read_arrays(path: Path) -> dict[str, ndarray]:
         raise UserError(f"{path} is a folder, not an .npz file of sequences") from error
     except PermissionError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    # What a file of another kind, or half of one, makes numpy and zipfile raise:
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
-        raise UserError(f"{path} is not an intact .npz file of sequences; make it again") from error
-    except (zipfile.BadZipFile, zlib.error, MemoryError, SyntaxError) as error:
+    except BROKEN as error:
         raise UserError(f"{path} is not an intact .npz file of sequences; make it again") from error
     for name, values in arrays.items():
         if not isinstance(values, ndarray):  # numpy hands over members that are no arrays as they are
