@@ -103,7 +103,7 @@ class ImageModel(eqx.Module):
     ) -> tuple[Float[Array, "Y X C"], Float[Array, "Y X 1"]]:
         """y_t before a background, and c_t, how much of that is hidden."""
         glimpses = jnp.where(objects.pres[:, None, None, None] > 0, self.masked(objects.what), 0.0)
-        drawn = jax.vmap(self.transformer.write)(glimpses, objects.where).sum(0)
+        drawn = self.transformer.write_all(glimpses, objects.where)
         paint, masks = drawn[..., :-1], drawn[..., -1:]
         covered = jnp.minimum(1.0, masks)
         return (1 - covered) * background + paint / jnp.maximum(1.0, masks), covered
@@ -114,10 +114,10 @@ class ImageModel(eqx.Module):
             return self.painted(objects, background)[0]
         pres = objects.pres[:, None, None, None]
         glimpses = jnp.where(pres > 0, self.glimpses(objects.what), 0.0)
-        canvas = jax.vmap(self.transformer.write)(glimpses, objects.where).sum(0)  # eq. 1
+        canvas = self.transformer.write_all(glimpses, objects.where)  # eq. 1
         if self.mean_image is None:
             return canvas
-        covered = jax.vmap(self.transformer.write)(pres * jnp.ones_like(glimpses), objects.where).sum(0)
+        covered = self.transformer.write_all(pres * jnp.ones_like(glimpses), objects.where)
         return canvas + self.mean_image * jax.nn.sigmoid(20.0 * covered - 10.0)
 
     def log_prob(self, x: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, ""]:

@@ -77,6 +77,15 @@ class SequenceModel(eqx.Module):
     frames_are_independent: ClassVar[bool] = False
     """Whether nothing passes from frame to frame; then frames train as sequences of one, and bounds are per frame."""
 
+    @property
+    def draws_apart(self) -> bool:
+        """Whether a frame is drawn of its objects alone and drawing it changes no state: then it may be drawn later."""
+        return False
+
+    def log_likelihood(self, x: Float[Array, "Y X C"], objects: Objects) -> Float[Array, ""]:
+        """log p(x_t | z_t) of a model that `draws_apart`."""
+        raise NotImplementedError
+
     @abc.abstractmethod
     def initial(self) -> State:
         """The state before the first frame."""
@@ -175,6 +184,15 @@ class SQAIR(SequenceModel):
         self.first_prior = jnp.zeros(config.width)
         self.background = make_background(config)
         self.config = config
+
+    @property
+    def draws_apart(self) -> bool:
+        """Unless the objects stand before a background, which learns from what they leave of it."""
+        return self.background is None
+
+    def log_likelihood(self, x: Float[Array, "Y X C"], objects: Objects) -> Float[Array, ""]:
+        """log p(x_t | z_t) (Algorithm 1)."""
+        return self.image.log_prob(x, self.image.canvas(objects))
 
     def initial(self) -> State:
         """No objects."""

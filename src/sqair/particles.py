@@ -3,7 +3,7 @@
 Axes: B sequences, K particles, T frames, Y, X, C frame.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -77,13 +77,15 @@ def run_batch(
     what the gradient needs is kept in bfloat16.
 
     Time is the outer loop, so that its gradient can be arranged (loops/). Frames from `length` on are encoded, but not
-    inferred, and their numbers are zero: one compiled program serves a whole curriculum.
+    inferred, and their numbers are zero: one compiled program serves a whole curriculum. Where no later frame waits for
+    it, the likelihood of all frames is computed after the loop, at once.
     """
+    apart = model.draws_apart and uniforms is None
     parameters, rest = eqx.partition(model, eqx.is_inexact_array)
     batch, particles = noise.pres.shape[:2]
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, particles, *leaf.shape)), model.initial())
 
-    def step(parameters: SequenceModel, states: State, encodings: Array, now: tuple) -> tuple[State, Summary]:
+    def step(parameters: SequenceModel, states: State, encodings: Array, now: tuple) -> tuple[State, tuple[Summary, Any]]:
         frames, noise, restraint, uniform = now
         states = jax.vmap(jax.vmap(lambda state: limited(state, limit)))(states)
         of_particles = jax.vmap(eqx.combine(parameters, rest).step, in_axes=(0, None, None, 0, None))
@@ -91,12 +93,19 @@ def run_batch(
         if uniform is not None:
             ancestors = jax.vmap(resample)(uniform, jax.lax.stop_gradient(info.log_weight))
             states = jax.vmap(descend)(states, ancestors)
-        return states, summarise(info)
+        if apart:
+            return states, (summarise(info._replace(log_likelihood=jnp.zeros_like(info.log_p))), info.objects)
+        return states, (summarise(info), None)
 
     frames_by_time, encodings = (jnp.moveaxis(leaf, 1, 0) for leaf in (frames, jax.vmap(model.encode)(frames)))
     noise_by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), noise)
     data = (frames_by_time, noise_by_time, restraint, None if uniforms is None else uniforms.T)
-    _, summary = scan(step, parameters, start, encodings, data, length, halved=halved)
+    _, (summary, objects) = scan(step, parameters, start, encodings, data, length, halved=halved)
+    if apart:
+        of_particles = jax.vmap(model.log_likelihood, in_axes=(None, 0))
+        likelihood = jax.vmap(jax.vmap(of_particles))(frames_by_time, objects)
+        was_seen = (jnp.arange(len(likelihood)) < length)[:, None, None]
+        summary = summary._replace(log_likelihood=jnp.where(was_seen, likelihood, 0.0))
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), summary)
 
 

@@ -5,7 +5,7 @@
 shifted, bilinear sampling separates: one small matrix for the rows, one for the columns, whose entries are hat
 functions of the distance between a sampling point and a pixel. Outside, values fade to zero over one pixel.
 
-Axes: Y, X frame rows and columns; G, L glimpse rows and columns; C channels.
+Axes: N slots; Y, X frame rows and columns; G, L glimpse rows and columns; C channels.
 """
 
 from typing import NamedTuple
@@ -71,10 +71,19 @@ class SpatialTransformer(eqx.Module):
 
     def write(self, glimpse: Float[Array, "G L C"], where: Float[Array, "4"]) -> Float[Array, "Y X C"]:
         """ST^-1(glimpse, where): an empty frame with the glimpse drawn into its window."""
+        return self.write_all(glimpse[None], where[None])
+
+    def write_all(self, glimpses: Float[Array, "N G L C"], where: Float[Array, "N 4"]) -> Float[Array, "Y X C"]:
+        """The sum of ST^-1 over glimpses, made by one product: no frame of a single glimpse is ever there."""
+        rows, columns = jax.vmap(self._drawing_weights)(where)
+        across = jnp.einsum("nglc,nxl->ngxc", glimpses, columns)
+        return jnp.einsum("nyg,ngxc->yxc", rows, across)
+
+    def _drawing_weights(self, where: Float[Array, "4"]) -> tuple[Float[Array, "Y G"], Float[Array, "X L"]]:
+        """Bilinear weights of a glimpse's rows and columns in those of the frame."""
         (scale_x, scale_y), (shift_x, shift_y) = self.window(where)
         rows = hat_weights(1 / scale_y, -shift_y / scale_y, self.image[0], self.glimpse[0])
-        columns = hat_weights(1 / scale_x, -shift_x / scale_x, self.image[1], self.glimpse[1])
-        return jnp.einsum("yg,glc,xl->yxc", rows, glimpse, columns)
+        return rows, hat_weights(1 / scale_x, -shift_x / scale_x, self.image[1], self.glimpse[1])
 
     def boxes(self, where: Float[Array, "*batch 4"]) -> Float[Array, "*batch 4"]:
         """Pixel boxes (left, top, width, height); a window over the pixels a to b has left a and width b - a + 1."""

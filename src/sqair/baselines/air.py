@@ -40,6 +40,15 @@ class AIR(SequenceModel):
         self.discovery_prior = DiscoveryPrior(config, 0, key=keys[3])
         self.config = config
 
+    @property
+    def draws_apart(self) -> bool:
+        """Always."""
+        return True
+
+    def log_likelihood(self, x: Float[Array, "Y X C"], objects: Objects) -> Float[Array, ""]:
+        """log p(x_t | z_t) (eq. 1)."""
+        return self.image.log_prob(x, self.image.canvas(objects))
+
     def initial(self) -> State:
         """No objects, and no hidden states."""
         return initial_state(self.config.max_objects, self.config.what_size, 0)
