@@ -27,7 +27,7 @@ from numpy import ndarray
 from sqair.config import DataConfig, UserError
 from sqair.data import MOTIONS, Digits, GeneratedSource, Sequences, Source, open_data
 from sqair.distributions import Noise
-from sqair.evaluation.evaluate import ROWS, check_frames
+from sqair.evaluation.evaluate import ROWS, check_frames, evenly
 from sqair.image import as_frames
 from sqair.model import SequenceModel
 from sqair.networks import MLP
@@ -108,7 +108,7 @@ def pool(source: Source, sequences: int) -> GeneratedSource:
 
 def lesson(model: SequenceModel, source: Source, count: int, seed: int) -> Lesson:
     """`count` sequences of a fixed list, encoded a batch after the other."""
-    batch = min(count, ROWS.get(jax.default_backend(), ROWS["gpu"]))
+    batch = evenly(count, ROWS.get(jax.default_backend(), ROWS["gpu"]))
     parts = []
     for first in range(0, count, batch):
         here = min(batch, count - first)

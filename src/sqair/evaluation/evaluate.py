@@ -19,6 +19,7 @@ from sqair.data import FileSource, GeneratedSource, Sequences, Source
 from sqair.data.backdrops import PLACE
 from sqair.evaluation import counting
 from sqair.evaluation.boxes import Sample, covered
+from sqair.evaluation.empty_slots import skips_empty_slots
 from sqair.evaluation.likelihood import Posterior, posterior
 from sqair.evaluation.tracking import Score, combine, score, sequence_tracks, truth_tracks
 from sqair.image import as_frames
@@ -77,8 +78,8 @@ def infer(
     """
     rows = ROWS.get(jax.default_backend(), ROWS["gpu"])
     batch = max(MOST_SEQUENCES, rows // particles) if batch is None else batch
-    batch = max(1, min(batch, sequences))
-    chunk = max(1, min(particles, rows // batch))
+    batch = evenly(sequences, batch)
+    chunk = evenly(particles, rows // batch)
     key, ready = jax.random.key(seed), None
     for first in range(0, max(1, sequences), batch):
         data = source.fixed(min(batch, sequences - first), seed, first)
@@ -92,6 +93,11 @@ def infer(
             yield jax.tree.map(np.asarray, ready)
         ready = pair
     yield jax.tree.map(np.asarray, ready)
+
+
+def evenly(total: int, most: int) -> int:
+    """The size of as few parts of `total` as can be, none above `most`: the last is filled up and should lack little."""
+    return math.ceil(total / math.ceil(total / max(1, most))) if total > 0 else 1
 
 
 def in_doubles(found: Posterior, particles: int) -> Posterior:
@@ -112,6 +118,8 @@ def batch_posterior(
     chunk: int,
 ) -> Posterior:
     """The posterior of each sequence of a batch; sequence i has noise of its own, whatever the batches."""
+
+    model = skips_empty_slots(model)
 
     def one(i: Int[Array, ""], frames: Array) -> Posterior:
         return posterior(model, jax.random.fold_in(key, i), as_frames(frames), particles, chunk)

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sqair.data import Source
-from sqair.evaluation.evaluate import ROWS, check_frames
+from sqair.evaluation.empty_slots import skips_empty_slots
+from sqair.evaluation.evaluate import ROWS, check_frames, evenly
 from sqair.image import as_frames
 from sqair.model import SequenceModel
 from sqair.particles import draw_particles, particle_filter
@@ -26,7 +27,7 @@ def fivo(model: SequenceModel, source: Source, *, sequences: int, particles: int
     """`fivo` and `fivo_se`, in nats per sequence; None for AIR, whose frames have no past to resample."""
     if model.frames_are_independent:
         return {"fivo": None, "fivo_se": None}
-    batch = max(1, min(sequences, ROWS.get(jax.default_backend(), ROWS["gpu"]) // particles))
+    batch = evenly(sequences, ROWS.get(jax.default_backend(), ROWS["gpu"]) // particles)
     key, bounds = jax.random.key(seed), []
     for first in range(0, sequences, batch):
         here = min(batch, sequences - first)
@@ -49,6 +50,8 @@ def batch_fivo(
     particles: int,
 ) -> Float[Array, " S"]:
     """The bound of each sequence of a batch; sequence i has noise of its own, whatever the batches."""
+
+    model = skips_empty_slots(model)
 
     def one(i: Int[Array, ""], frames: Array) -> Float[Array, ""]:
         key_noise, key_filter = jax.random.split(jax.random.fold_in(key, i))

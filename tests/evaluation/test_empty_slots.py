@@ -1,0 +1,132 @@
+"""Decoding without empty slots gives what decoding all of them gives, and does not decode them."""
+
+import dataclasses
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sqair.baselines.air import AIR
+from sqair.config import ConvConfig, ModelConfig
+from sqair.evaluation.empty_slots import SparseDecoder, decode_slots, skips_empty_slots
+from sqair.evaluation.evaluate import evenly
+from sqair.evaluation.likelihood import posterior
+from sqair.model import SQAIR, SequenceModel
+from sqair.networks import SubpixelDecoder
+from sqair.particles import draw_particles, particle_filter
+from sqair.training.checkpoint import build
+
+CONV = ConvConfig(
+    features=(2, 3), strides=(2, 2), decoder_hidden=5, decoder_maps=2, decoder_features=(3, 2), decoder_strides=(1, 2)
+)
+MODEL = ModelConfig(
+    image=(10, 10),
+    glimpse=(4, 4),
+    max_objects=2,
+    what_size=3,
+    width=8,
+    networks="conv",
+    conv=CONV,
+    output_std=0.8,
+    discovery_bias=0.3,
+    propagation_bias=1.0,
+)
+SLOTS = 7
+USED = {"none": [], "all": range(SLOTS), "first": [0], "last": [6], "some": [1, 2, 5]}
+
+
+@pytest.fixture(scope="module")
+def decoder() -> SubpixelDecoder:
+    return SubpixelDecoder(MODEL, key=jax.random.key(1))
+
+
+def slots_with(used: list[int]) -> jax.Array:
+    """What of some slots; the others hold zeros."""
+    what = jax.random.normal(jax.random.key(2), (SLOTS, MODEL.what_size))
+    return jnp.where(jnp.isin(jnp.arange(SLOTS), jnp.array(used, int))[:, None], what, 0.0)
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 8, 20])
+def test_the_glimpses_are_those_of_the_decoder(decoder: SubpixelDecoder, block: int) -> None:
+    run = jax.jit(partial(decode_slots, decoder, block=block))
+    every = jax.jit(jax.vmap(decoder))
+    for used in USED.values():
+        what = slots_with(list(used))
+        np.testing.assert_allclose(run(what), every(what), rtol=1e-5, atol=1e-6)
+
+
+class Counting(SubpixelDecoder):
+    """Tells how many slots it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(MODEL, key=jax.random.key(1))
+
+    def __call__(self, what: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda _: SEEN.append(1), what[0])
+        return super().__call__(what)
+
+
+SEEN: list[int] = []
+
+
+@pytest.mark.parametrize(("used", "blocks"), [("none", 1), ("first", 1), ("some", 2), ("all", 3)])
+def test_empty_slots_are_not_decoded(used: str, blocks: int) -> None:
+    """One row more than there are objects, and what fills the last block."""
+    SEEN.clear()
+    jax.block_until_ready(decode_slots(Counting(), slots_with(list(USED[used])), 3))
+    jax.effects_barrier()
+    assert len(SEEN) == 3 * blocks
+
+
+def test_all_mapped_axes_are_one_list(decoder: SubpixelDecoder) -> None:
+    SEEN.clear()
+    sparse = SparseDecoder(Counting(), 4)
+    what = slots_with([1, 2, 5])[:6].reshape(3, 2, -1)
+    found = jax.jit(jax.vmap(jax.vmap(sparse), in_axes=1, out_axes=1))(what)
+    jax.effects_barrier()
+    assert len(SEEN) == 4, "three objects and the row of zeros fill one block"
+    np.testing.assert_allclose(found, jax.vmap(jax.vmap(decoder))(what), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sqair", "air"])
+def test_posterior_and_filter_are_the_same(kind: str) -> None:
+    model = build(dataclasses.replace(MODEL, kind=kind), jax.random.key(3))
+    frames = jax.random.uniform(jax.random.key(4), (3, 2, 10, 10, 1))
+    keys = jax.random.split(jax.random.key(5), 3)
+
+    @eqx.filter_jit
+    def run(model: SequenceModel) -> tuple:
+        noise = jax.vmap(lambda key: draw_particles(model, key, 5, 2))(keys)
+        filtered = jax.vmap(partial(particle_filter, model))(keys, noise, frames)
+        found = jax.vmap(lambda key, x: posterior(model, key, x, 5, 2))(keys, frames)
+        return found, filtered.log_increment, filtered.info.canvas, filtered.info.objects.pres
+
+    sparse = skips_empty_slots(model)
+    assert isinstance(sparse, SQAIR | AIR)
+    assert isinstance(sparse.image.decoder, SparseDecoder)
+    plain, packed = run(model), run(sparse)
+    assert 0 < plain[-1].mean() < 1, "some slots are empty, some are not"
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(packed), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [{"networks": "mlp"}, {"kind": "vrnn", "networks": "mlp"}])
+def test_other_models_stay(change: dict[str, str]) -> None:
+    model = build(dataclasses.replace(MODEL, **change), jax.random.key(0))
+    assert skips_empty_slots(model) is model
+
+
+def test_several_models_are_refused(decoder: SubpixelDecoder) -> None:
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), SparseDecoder(decoder, 3))
+    with pytest.raises(NotImplementedError, match="several models"):
+        jax.vmap(lambda it, what: it(what))(several, jnp.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("total", "most", "size"), [(50, 16, 13), (200, 32, 29), (5, 10, 5), (7, 7, 7), (8, 7, 4), (3, 0, 1), (0, 5, 1)]
+)
+def test_parts_are_even(total: int, most: int, size: int) -> None:
+    assert evenly(total, most) == size
