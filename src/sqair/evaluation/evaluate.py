@@ -96,7 +96,7 @@ def infer(
 
 
 def evenly(total: int, most: int) -> int:
-    """The size of as few parts of `total` as can be, none above `most`: the last is filled up and should lack little."""
+    """The size of the fewest equal parts of `total` that do not exceed `most`; the last is filled up by the caller."""
     return math.ceil(total / math.ceil(total / max(1, most))) if total > 0 else 1
 
 
