@@ -27,6 +27,7 @@ from numpy import ndarray
 from sqair.config import DataConfig, UserError
 from sqair.data import MOTIONS, Digits, GeneratedSource, Sequences, Source, open_data
 from sqair.distributions import Noise
+from sqair.evaluation.blocks import in_blocks
 from sqair.evaluation.evaluate import ROWS, check_frames, evenly
 from sqair.image import as_frames
 from sqair.model import SequenceModel
@@ -136,6 +137,7 @@ def batch_features(
     model: SequenceModel, frames: Float[Array, "S T Y X"] | Float[Array, "S T Y X C"]
 ) -> Float[Array, "S T F"]:
     """What the classifier sees of each frame of each sequence."""
+    model = in_blocks(model)
     return jax.vmap(lambda each: features(model, as_frames(each)))(frames)
 
 

@@ -18,8 +18,8 @@ from sqair.config import UserError
 from sqair.data import FileSource, GeneratedSource, Sequences, Source
 from sqair.data.backdrops import PLACE
 from sqair.evaluation import counting
+from sqair.evaluation.blocks import in_blocks
 from sqair.evaluation.boxes import Sample, covered
-from sqair.evaluation.empty_slots import skips_empty_slots
 from sqair.evaluation.likelihood import Posterior, posterior
 from sqair.evaluation.tracking import Score, combine, score, sequence_tracks, truth_tracks
 from sqair.image import as_frames
@@ -119,7 +119,7 @@ def batch_posterior(
 ) -> Posterior:
     """The posterior of each sequence of a batch; sequence i has noise of its own, whatever the batches."""
 
-    model = skips_empty_slots(model)
+    model = in_blocks(model)
 
     def one(i: Int[Array, ""], frames: Array) -> Posterior:
         return posterior(model, jax.random.fold_in(key, i), as_frames(frames), particles, chunk)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sqair.data import Source
-from sqair.evaluation.empty_slots import skips_empty_slots
+from sqair.evaluation.blocks import in_blocks
 from sqair.evaluation.evaluate import ROWS, check_frames, evenly
 from sqair.image import as_frames
 from sqair.model import SequenceModel
@@ -51,7 +51,7 @@ def batch_fivo(
 ) -> Float[Array, " S"]:
     """The bound of each sequence of a batch; sequence i has noise of its own, whatever the batches."""
 
-    model = skips_empty_slots(model)
+    model = in_blocks(model)
 
     def one(i: Int[Array, ""], frames: Array) -> Float[Array, ""]:
         key_noise, key_filter = jax.random.split(jax.random.fold_in(key, i))

@@ -1,4 +1,4 @@
-"""Decoding without empty slots gives what decoding all of them gives, and does not decode them."""
+"""Networks in blocks give what they give at once, and empty slots are not decoded."""
 
 import dataclasses
 from functools import partial
@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sqair.baselines.air import AIR
-from sqair.config import ConvConfig, ModelConfig
-from sqair.evaluation.empty_slots import SparseDecoder, decode_slots, skips_empty_slots
+from sqair.baselines.vrnn import FrameDecoder
+from sqair.config import ConvConfig, ModelConfig, VRNNConfig
+from sqair.evaluation import blocks as module
+from sqair.evaluation.blocks import InBlocks, in_blocks, run_all, run_used
 from sqair.evaluation.evaluate import evenly
 from sqair.evaluation.likelihood import posterior
-from sqair.model import SQAIR, SequenceModel
+from sqair.model import SequenceModel
 from sqair.networks import SubpixelDecoder
 from sqair.particles import draw_particles, particle_filter
 from sqair.training.checkpoint import build
@@ -30,6 +31,7 @@ MODEL = ModelConfig(
     width=8,
     networks="conv",
     conv=CONV,
+    vrnn=VRNNConfig(latent_size=4, layers=1, features=(2, 3), strides=(2, 2), decoder_maps=2),
     output_std=0.8,
     discovery_bias=0.3,
     propagation_bias=1.0,
@@ -51,11 +53,23 @@ def slots_with(used: list[int]) -> jax.Array:
 
 @pytest.mark.parametrize("block", [1, 3, 7, 8, 20])
 def test_the_glimpses_are_those_of_the_decoder(decoder: SubpixelDecoder, block: int) -> None:
-    run = jax.jit(partial(decode_slots, decoder, block=block))
+    run = jax.jit(partial(run_used, decoder, block=block))
     every = jax.jit(jax.vmap(decoder))
     for used in USED.values():
         what = slots_with(list(used))
         np.testing.assert_allclose(run(what), every(what), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 20])
+def test_networks_of_several_inputs(block: int) -> None:
+    network = FrameDecoder(dataclasses.replace(MODEL, kind="vrnn"), key=jax.random.key(1))
+    inputs = [jax.random.normal(jax.random.key(size), (SLOTS, size)) for size in (4, 8)]
+    found = jax.jit(partial(run_all, network, block=block))(*inputs)
+    np.testing.assert_allclose(found, jax.vmap(network)(*inputs), rtol=1e-5, atol=1e-6)
+    shared = jax.vmap(InBlocks(network, block), in_axes=(0, None))(inputs[0], inputs[1][0])
+    np.testing.assert_allclose(
+        shared, jax.vmap(network, in_axes=(0, None))(inputs[0], inputs[1][0]), rtol=1e-5, atol=1e-6
+    )
 
 
 class Counting(SubpixelDecoder):
@@ -76,14 +90,14 @@ SEEN: list[int] = []
 def test_empty_slots_are_not_decoded(used: str, blocks: int) -> None:
     """One row more than there are objects, and what fills the last block."""
     SEEN.clear()
-    jax.block_until_ready(decode_slots(Counting(), slots_with(list(USED[used])), 3))
+    jax.block_until_ready(run_used(Counting(), slots_with(list(USED[used])), block=3))
     jax.effects_barrier()
     assert len(SEEN) == 3 * blocks
 
 
 def test_all_mapped_axes_are_one_list(decoder: SubpixelDecoder) -> None:
     SEEN.clear()
-    sparse = SparseDecoder(Counting(), 4)
+    sparse = InBlocks(Counting(), 4, skips_zeros=True)
     what = slots_with([1, 2, 5])[:6].reshape(3, 2, -1)
     found = jax.jit(jax.vmap(jax.vmap(sparse), in_axes=1, out_axes=1))(what)
     jax.effects_barrier()
@@ -91,8 +105,10 @@ def test_all_mapped_axes_are_one_list(decoder: SubpixelDecoder) -> None:
     np.testing.assert_allclose(found, jax.vmap(jax.vmap(decoder))(what), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["sqair", "air"])
-def test_posterior_and_filter_are_the_same(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["sqair", "air", "vrnn"])
+def test_posterior_and_filter_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GLIMPSES", {"cpu": 4})
+    monkeypatch.setattr(module, "FRAMES", 4)
     model = build(dataclasses.replace(MODEL, kind=kind), jax.random.key(3))
     frames = jax.random.uniform(jax.random.key(4), (3, 2, 10, 10, 1))
     keys = jax.random.split(jax.random.key(5), 3)
@@ -104,24 +120,24 @@ def test_posterior_and_filter_are_the_same(kind: str) -> None:
         found = jax.vmap(lambda key, x: posterior(model, key, x, 5, 2))(keys, frames)
         return found, filtered.log_increment, filtered.info.canvas, filtered.info.objects.pres
 
-    sparse = skips_empty_slots(model)
-    assert isinstance(sparse, SQAIR | AIR)
-    assert isinstance(sparse.image.decoder, SparseDecoder)
-    plain, packed = run(model), run(sparse)
-    assert 0 < plain[-1].mean() < 1, "some slots are empty, some are not"
-    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(packed), strict=True):
+    in_parts = in_blocks(model)
+    nodes = jax.tree.leaves(in_parts, is_leaf=lambda it: isinstance(it, InBlocks))
+    assert sum(isinstance(node, InBlocks) for node in nodes) == 2, "an encoder and a decoder"
+    plain, blocks = run(model), run(in_parts)
+    assert kind == "vrnn" or 0 < plain[-1].mean() < 1, "some slots are empty, some are not"
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(blocks), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("change", [{"networks": "mlp"}, {"kind": "vrnn", "networks": "mlp"}])
 def test_other_models_stay(change: dict[str, str]) -> None:
     model = build(dataclasses.replace(MODEL, **change), jax.random.key(0))
-    assert skips_empty_slots(model) is model
+    assert in_blocks(model) is model
 
 
-def test_several_models_are_refused(decoder: SubpixelDecoder) -> None:
-    several = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), SparseDecoder(decoder, 3))
-    with pytest.raises(NotImplementedError, match="several models"):
+def test_several_networks_are_refused(decoder: SubpixelDecoder) -> None:
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), InBlocks(decoder, 3))
+    with pytest.raises(NotImplementedError, match="several networks"):
         jax.vmap(lambda it, what: it(what))(several, jnp.ones((2, 3)))
 
 
