@@ -11,8 +11,9 @@ import pytest
 
 from sqair.baselines.vrnn import FrameDecoder
 from sqair.config import ConvConfig, ModelConfig, VRNNConfig
+from sqair.convolutions import Convolution, TransposedConvolution
 from sqair.evaluation import blocks as module
-from sqair.evaluation.blocks import InBlocks, in_blocks, run_all, run_used
+from sqair.evaluation.blocks import InBlocks, Native, in_blocks, native, run_all, run_used
 from sqair.evaluation.evaluate import evenly
 from sqair.evaluation.likelihood import posterior
 from sqair.model import SequenceModel
@@ -70,6 +71,22 @@ def test_networks_of_several_inputs(block: int) -> None:
     np.testing.assert_allclose(
         shared, jax.vmap(network, in_axes=(0, None))(inputs[0], inputs[1][0]), rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("shape", [(7, 8), (6, 5)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_native_layers_are_ours(shape: tuple[int, int], stride: int) -> None:
+    key, (rows, columns) = jax.random.key(0), shape
+    small = -(-rows // stride), -(-columns // stride)
+    there = Convolution(2, 3, stride=stride, key=key)
+    back = TransposedConvolution(3, 2, stride=stride, shape=shape, key=key)
+    for layer, size in ((there, (*shape, 2)), (back, (*small, 3))):
+        x = jax.random.normal(key, size)
+        changed = native([layer])[0]
+        assert isinstance(changed, Native)
+        np.testing.assert_allclose(changed(x), layer(x), rtol=1e-4, atol=1e-5)
+    few = Convolution(9, 1, key=key)
+    assert native(few) is few
 
 
 class Counting(SubpixelDecoder):

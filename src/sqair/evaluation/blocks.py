@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int
 
 from sqair.baselines.air import AIR
 from sqair.baselines.vrnn import VRNN
+from sqair.convolutions import Convolution, TransposedConvolution
 from sqair.model import SQAIR, SequenceModel
 
 M = TypeVar("M", bound=SequenceModel)
@@ -44,7 +45,9 @@ def in_blocks(model: M) -> M:
         if kind == "cpu":
             model = eqx.tree_at(lambda it: it.encoders.cnn, model, replace_fn=lambda it: InBlocks(it, GLIMPSES[kind]))
     if isinstance(model, VRNN) and kind == "cpu":
-        model = eqx.tree_at(lambda it: (it.psi_x, it.psi_dec), model, replace_fn=lambda it: InBlocks(it, FRAMES))
+        model = eqx.tree_at(
+            lambda it: (it.psi_x, it.psi_dec), model, replace_fn=lambda it: InBlocks(native(it), FRAMES)
+        )
     return model
 
 
@@ -80,6 +83,35 @@ class InBlocks(eqx.Module):
             return run(weights, *inputs), True  # the mapped axis is the first: one more to make a list of
 
         return run(weights, *inputs)
+
+
+class Native(eqx.Module):
+    """A convolution by XLA itself: in blocks on a CPU it is faster than our matrix products, which training needs."""
+
+    layer: Convolution | TransposedConvolution
+
+    def __call__(self, x: Float[Array, "Y X C"]) -> Float[Array, "rows columns F"]:
+        """What the layer gives."""
+        layer, stride, padding, enlarged = self.layer, self.layer.stride, "SAME", (1, 1)
+        assert layer.bias is not None
+        if isinstance(layer, TransposedConvolution):
+            padding = [(1, 1 + (size - 1) % stride[0]) for size in layer.shape]
+            stride, enlarged = (1, 1), stride
+        filters, axes = layer.weight.transpose(2, 3, 1, 0), ("NHWC", "HWIO", "NHWC")
+        x = x.astype(filters.dtype)[None]
+        return jax.lax.conv_general_dilated(x, filters, stride, padding, enlarged, None, axes)[0] + layer.bias[:, 0, 0]
+
+
+def native(network: Any) -> Any:
+    """The network with `Native` layers, where the numbers of channels do not favour ours."""
+
+    def is_layer(node: Any) -> bool:
+        return isinstance(node, Convolution | TransposedConvolution)
+
+    def change(node: Any) -> Any:
+        return Native(node) if is_layer(node) and 9 * node.weight.shape[0] > node.weight.shape[1] else node
+
+    return jax.tree.map(change, network, is_leaf=is_layer)
 
 
 def run_all(network: Network, *inputs: Float[Array, "M ..."], block: int) -> Float[Array, "M ..."]:
