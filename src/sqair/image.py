@@ -130,8 +130,10 @@ class ImageModel(eqx.Module):
 
 
 @eqx.filter_jit
-def tight_boxes(image: ImageModel, objects: Objects, least: float = 0.0) -> Float[Array, "T N 4"]:
-    """The box around the pixels of each object that lie in the frame.
+def tight_boxes(
+    image: ImageModel, objects: Objects, least: float = 0.0, visible: float = VISIBLE
+) -> Float[Array, "T N 4"]:
+    """The box around the pixels of each object that lie in the frame: those above the share `visible` of its maximum.
 
     NaN where it is absent, has no such pixel, or where less than the share `least` of its whole box is in the frame.
     """
@@ -139,7 +141,7 @@ def tight_boxes(image: ImageModel, objects: Objects, least: float = 0.0) -> Floa
     def box(what: Float[Array, " W"], where: Float[Array, "4"], pres: Float[Array, ""]) -> Float[Array, "4"]:
         glimpse = image.shapes(what[None])[0]
         written = image.transformer.write(glimpse, where).max(-1)
-        seen = (written > 0) & (written > VISIBLE * glimpse.max())  # beyond the glimpse it is 0, whatever its maximum
+        seen = (written > 0) & (written > visible * glimpse.max())  # beyond the glimpse it is 0, whatever its maximum
         (left, right), (top, bottom) = (_ends(seen.any(axis)) for axis in (0, 1))
         corners = jnp.stack([left, top, right - left + 1, bottom - top + 1]).astype(where.dtype)
         return jnp.where((pres > 0) & seen.any(), corners, jnp.nan)
@@ -147,15 +149,15 @@ def tight_boxes(image: ImageModel, objects: Objects, least: float = 0.0) -> Floa
     boxes = jax.vmap(jax.vmap(box))(objects.what, objects.where, objects.pres)
     if least <= 0:
         return boxes
-    share = boxes[..., 2:].prod(-1) / whole_boxes(image, objects)[..., 2:].prod(-1)
+    share = boxes[..., 2:].prod(-1) / whole_boxes(image, objects, visible)[..., 2:].prod(-1)
     return jnp.where(share[..., None] >= least, boxes, jnp.nan)
 
 
-def whole_boxes(image: ImageModel, objects: Objects) -> Float[Array, "T N 4"]:
-    """The box around the pixels of each glimpse above a tenth of its maximum, in the frame's pixels, not clipped."""
+def whole_boxes(image: ImageModel, objects: Objects, visible: float = VISIBLE) -> Float[Array, "T N 4"]:
+    """The box around the pixels of each glimpse above a share of its maximum, in the frame's pixels, not clipped."""
     windows = image.transformer.boxes(objects.where)
     glimpses = jax.vmap(image.shapes)(objects.what).max(-1)
-    seen = glimpses > VISIBLE * glimpses.max((-2, -1), keepdims=True)
+    seen = glimpses > visible * glimpses.max((-2, -1), keepdims=True)
     ends = [_ends(seen.any(axis)) for axis in (-2, -1)]  # of columns, then of rows
     low, high = (jnp.stack([end[side] for end in ends], -1) for side in (0, 1))
     sides = jnp.array([glimpses.shape[-1] - 1, glimpses.shape[-2] - 1])

@@ -85,7 +85,9 @@ def run_batch(
     batch, particles = noise.pres.shape[:2]
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, particles, *leaf.shape)), model.initial())
 
-    def step(parameters: SequenceModel, states: State, encodings: Array, now: tuple) -> tuple[State, tuple[Summary, Any]]:
+    def step(
+        parameters: SequenceModel, states: State, encodings: Array, now: tuple
+    ) -> tuple[State, tuple[Summary, Any]]:
         frames, noise, restraint, uniform = now
         states = jax.vmap(jax.vmap(lambda state: limited(state, limit)))(states)
         of_particles = jax.vmap(eqx.combine(parameters, rest).step, in_axes=(0, None, None, 0, None))

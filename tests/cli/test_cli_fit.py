@@ -60,7 +60,8 @@ def proposed(seen: Survey = SEEN, *, on_cpu: bool = False, **wishes):
 
 def test_the_usual_thing_becomes_as_large_as_a_digit():
     made = proposed()
-    assert made.camera == Camera(SUBTRACTION, 240, (480, 640), (64, 64), 1, OBJECTS)
+    evidence = made.camera.evidence
+    assert made.camera == Camera(SUBTRACTION, 240, (480, 640), (64, 64), 1, OBJECTS, evidence=evidence)
     model = made.model
     assert (model.image, model.glimpse, model.max_objects) == ((64, 64), (28, 12), 3)
     assert model.output_std == 0.3
@@ -72,6 +73,7 @@ def test_the_usual_thing_becomes_as_large_as_a_digit():
     assert low < 0.7 * 9 / 64
     assert high > 1.2 * 30 / 64
     assert made.train.patience > 0
+    assert made.train.discovery_dropout < TrainConfig().discovery_dropout, "things come and go"
 
 
 def test_proposals_follow_the_size_of_things():
@@ -129,12 +131,16 @@ def test_discovery_costs_a_share_of_what_a_thing_is_worth():
     """Of a thing that fills half of its box of 10x26 scaled pixels."""
     half = dataclasses.replace(SEEN, foreground=3 * 0.5 * 20 * 52 / (480 * 640))
     worth = 0.5 * 10 * 26 * 0.8**2 / (2 * 0.3**2)
-    assert proposed(half).train.discovery_cost == pytest.approx(0.35 * worth, abs=0.6)
-    assert proposed(dataclasses.replace(SEEN, foreground=0.9)).train.discovery_cost == pytest.approx(
-        0.7 * worth, abs=0.6
-    )
+    assert proposed(half).train.discovery_cost == pytest.approx(0.03 * worth, abs=0.6)
+    assert proposed(half).camera.evidence == pytest.approx(0.1 * worth, abs=0.6)
+    full = proposed(dataclasses.replace(SEEN, foreground=0.9))
+    assert full.train.discovery_cost == pytest.approx(0.06 * worth, abs=0.6)
+    assert full.camera.evidence == pytest.approx(0.2 * worth, abs=0.6)
     wishes = Wishes(train=TrainConfig(discovery_cost=7.0), given=("train.discovery_cost",))
-    assert propose(half, SUBTRACTION, wishes, on_cpu=True).recipe(100, wishes).discovery_cost == 7
+    made = propose(half, SUBTRACTION, wishes, on_cpu=True)
+    assert made.recipe(100, wishes).discovery_cost == 7
+    told = {row.what: row for row in table(half, made, wishes)}
+    assert told["discovery cost"][1:] == ("7 nats", "as you said")
 
 
 @pytest.mark.parametrize("kind", ["running", "learned"])

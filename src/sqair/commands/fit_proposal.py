@@ -42,8 +42,12 @@ WIDER = 1.15
 """A box is so much wider than a blob: what fades at the edges belongs to the thing."""
 SPARE = 1.5
 """A box may be so many times larger than large things are."""
-COST, LEAST_FILLED = 0.35, 0.4
-"""Share of a thing's nats that its discovery costs, and share of its box that it fills, at least."""
+COST, EVIDENCE = 0.03, 0.1
+"""Shares of a thing's nats: what its discovery costs at first, and what tracking asks of an object."""
+LEAST_FILLED = 0.4
+"""Share of its box that a thing fills, at least."""
+DROPOUT = 0.4
+"""Of discovery: things come and go, so that it is needed at all times."""
 STDS = (0.25, 0.7)
 """Least and largest prior std of a size, in logits."""
 
@@ -104,16 +108,22 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     crop = (crop[0] or frame[0], crop[1] or frame[1])
     stride = propose_stride(seen) if wishes.stride is None else wishes.stride
     length = propose_length(seen, stride) if wishes.length is None else wishes.length
-    camera = Camera(subtraction, frame[0], seen.size, crop, stride, seen.objects, seen.scene)
     model = propose_model(seen, sides, crop, is_whole=crop == frame, networks=wishes.networks, on_cpu=on_cpu)
     if wishes.background != "subtract":
         model = with_background(model, seen, frame, wishes.background)
     model = with_given(model, wishes.model, wishes.given, "model.")
     base = PRESETS["tiny" if on_cpu else "sqair-mlp"].train
     strength = seen.brightness if model.background == "none" else seen.contrast
-    cost = propose_cost(seen, sides, strength, model.output_std)
-    first = min(base.first_length, length)
-    train = dataclasses.replace(base, patience=PATIENCE, first_length=first, discovery_cost=cost)
+    worth = nats_of_a_thing(seen, sides, strength, model.output_std)
+    evidence = float(round(EVIDENCE * worth))
+    camera = Camera(subtraction, frame[0], seen.size, crop, stride, seen.objects, seen.scene, evidence)
+    train = dataclasses.replace(
+        base,
+        patience=PATIENCE,
+        first_length=min(base.first_length, length),
+        discovery_cost=float(round(COST * worth)),
+        discovery_dropout=DROPOUT,
+    )
     return Proposal(camera, length, model, train)
 
 
@@ -182,16 +192,13 @@ def with_background(
     return dataclasses.replace(model, output_std=std, background=kind, background_size=size)
 
 
-def propose_cost(seen: Survey, sides: Sizes, strength: float, output_std: float) -> float:
-    """What it costs, at first, to discover a thing that stands out so much: a share of what leaving it out would cost.
-
-    With much less, several slots share one solid thing; with as much as it is worth, none is ever discovered.
-    """
+def nats_of_a_thing(seen: Survey, sides: Sizes, strength: float, output_std: float) -> float:
+    """How much less likely a frame is in which the usual thing, which stands out so much, is left out."""
     box = sides.width[1] * sides.height[1]
     scale = box / (seen.objects.width[1] * seen.objects.height[1]) if seen.objects else 1.0
     seen_area = scale * seen.foreground * seen.size[0] * seen.size[1] / max(1.0, seen.counts[1])
     area = min(box, max(LEAST_FILLED * box, seen_area))
-    return float(round(COST * area * strength**2 / (2 * output_std**2)))
+    return area * strength**2 / (2 * output_std**2)
 
 
 def fitting(side: float, most: int) -> int:
@@ -235,7 +242,8 @@ def table(seen: Survey, proposal: Proposal, wishes: Wishes) -> list[Row]:
     given = {"frame height": wishes.height, "window": wishes.crop, "stride": wishes.stride, "sequences": wishes.length}
     set_by_hand = {name for name, value in given.items() if value is not None}
     set_by_hand |= {row for row, name in NAMES.items() if name in wishes.given}
-    return [row._replace(why="as you said") if row.what in set_by_hand else row for row in reasons(seen, proposal)]
+    as_wished = proposal._replace(train=with_given(proposal.train, wishes.train, wishes.given, "train."))
+    return [row._replace(why="as you said") if row.what in set_by_hand else row for row in reasons(seen, as_wished)]
 
 
 NAMES = {"glimpse": "model.glimpse", "objects": "model.max_objects", "output std": "model.output_std"}
@@ -264,7 +272,7 @@ def reasons(seen: Survey, proposal: Proposal) -> list[Row]:
         Row("size of a box", "{:g} to {:g}".format(*model.scale_limits), "share of the window"),
         Row("stride", str(camera.stride), f"things go {usual:.2f} of their size from frame to frame"),
         Row("sequences", f"{first} to {proposal.length} frames", f"{seen.part[1] - seen.part[0]} frames to learn from"),
-        Row("discovery cost", f"{proposal.train.discovery_cost:g} nats", "a third of what one thing is worth"),
+        Row("discovery cost", f"{proposal.train.discovery_cost:g} nats", "a small share of what one thing is worth"),
         Row("networks", f"{model.networks}, width {model.width}", "--networks conv is slower, and finer"),
     ]
 

@@ -57,12 +57,16 @@ class Camera:
     """Of what moved in that clip."""
     scene: tuple[float, ...] = ()
     """Grey levels of the tiles of its background, row by row; none where they are not known."""
+    evidence: float = 0.0
+    """Nats by which a frame must be more likely with an object than without it; 0 where it is not known."""
 
     def __post_init__(self) -> None:
         for name in ("height", "size", "crop", "stride"):
             value = getattr(self, name)
             if min(value if isinstance(value, tuple) else (value,)) < 1:
                 raise UserError(f"camera.{name} must be at least 1, not {value}")
+        if not 0 <= self.evidence < math.inf:
+            raise UserError(f"camera.evidence must be a number of nats from 0 on, not {self.evidence}")
 
     def picture_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width to which frames of a clip are brought, up or down: things look as large as in the first."""

@@ -7,25 +7,28 @@ so that an identity never changes its meaning.
 
 A model that was trained on objects that last does not let go of one that is gone. So each object is held against the
 frame: one without which the frame were more likely is *doubted*. While it is, it is out of sight: it keeps its identity
-and has no box; after `PATIENCE` frames in a row it is gone, and its slot is free.
+and has no box; after `PATIENCE` frames in a row it is gone, and its slot is free. With `evidence` more is asked of an
+object, and frames are looked at again for what was missed (renewal.py).
 
 Axes: K particles, L frames of history, N slots, W what, Y, X, C frame, G, J glimpse.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 from numpy import ndarray
 
 from sqair.data.backdrops import with_surroundings
 from sqair.distributions import Noise
-from sqair.image import ImageModel, tight_boxes
+from sqair.image import VISIBLE, ImageModel, tight_boxes
 from sqair.model import SequenceModel, no_restraint
-from sqair.objects import Objects, State, unite
+from sqair.objects import Objects, State
 from sqair.particles import draw_particles, resample
+from sqair.tracking.renewal import belongings, moved_up, renewed, worth
 
 IN_SIGHT = 0.15
 """An object of whose box less lies in the frame is out of sight: it keeps its identity and has no box, since of such
@@ -45,6 +48,15 @@ class Settings(NamedTuple):
     lag: int = 0
     pictures: bool = False
     """Whether to draw canvases and glimpses, too."""
+    evidence: float = 0.0
+    """Nats that an object must be worth; 0 asks for none and leaves all finding to q."""
+    visible: float = VISIBLE
+    """Share of a glimpse's maximum from which on a pixel is in the object's box."""
+
+    @property
+    def least_worth(self) -> float:
+        """An object that is worth less is doubted."""
+        return self.evidence if self.evidence > 0 else -MARGIN
 
 
 class Record(NamedTuple):
@@ -154,10 +166,14 @@ def step(
     restraint = jax.tree.map(lambda leaf: leaf[0], no_restraint(1))
     before = memory.state.objects.identity
     state, info = moved(memory.state, x, encoding, noise, restraint)
-    x = x[..., : model.config.channels]
-    error = jnp.square(info.canvas - x).mean((1, 2, 3))
-    doubts = jax.vmap(lambda *of: count_doubts(model.image, x, *of))  # type: ignore[attr-defined]
+    picture = x[..., : model.config.channels]
+    doubts = jax.vmap(lambda *of: count_doubts(model.image, picture, settings.least_worth, *of))  # type: ignore[attr-defined]
     state, doubted = jax.vmap(let_go)(state, doubts(state.objects, before, memory.doubted, info.background))
+    canvas = info.canvas
+    if settings.evidence > 0:
+        state, doubted = jax.vmap(partial(renewed, model, settings.evidence, x))(state, doubted, info.background)
+        canvas = jax.vmap(model.image.canvas)(state.objects, info.background)  # type: ignore[attr-defined]
+    error = jnp.square(canvas - picture).mean((1, 2, 3))
     log_weight = memory.log_weight if alone else jax.nn.log_softmax(memory.log_weight + info.log_weight)
     presence, spread = agreement(model.image, state.objects, jnp.exp(log_weight), alone)  # type: ignore[attr-defined]
     behind = info.background if shows_behind(model, settings) else None
@@ -198,33 +214,23 @@ def choose(memory: Memory, settings: Settings, told: Record, key: PRNGKeyArray) 
 def count_doubts(
     image: ImageModel,
     x: Float[Array, "Y X C"],
+    least: float,
     objects: Objects,
     before: Int[Array, " N"],
     doubted: Int[Array, " N"],
     background: Float[Array, "Y X C"] | None = None,
 ) -> Int[Array, " N"]:
-    """For each object the frames in a row that would be more likely without it; `before` are the last identities."""
-    likely = image.log_prob(x, image.canvas(objects, background))
-
-    def without(slot: Bool[Array, " N"]) -> Float[Array, ""]:
-        rest = objects._replace(pres=jnp.where(slot, 0.0, objects.pres))
-        return image.log_prob(x, image.canvas(rest, background))
-
-    gain = jax.vmap(without)(jnp.eye(len(before), dtype=bool)) - likely
+    """For each object the frames in a row in which it is worth less than `least`; `before` are the last identities."""
     same = (objects.identity[:, None] == before) & (objects.pres[:, None] > 0)
-    return jnp.where(gain > MARGIN, 1 + jnp.where(same, doubted, 0).sum(1), 0)
+    is_less = worth(image, x, objects, background) < least
+    return jnp.where(is_less & (objects.pres > 0), 1 + jnp.where(same, doubted, 0).sum(1), 0)
 
 
 def let_go(state: State, doubted: Int[Array, " N"]) -> tuple[State, Int[Array, " N"]]:
     """The state without the objects that were doubted for too long; the others move up, with their doubts."""
-    what, where, pres, identity = state.objects
-    pres = jnp.where(doubted >= PATIENCE, 0.0, pres)
-    kept = (what, where, pres, identity + 1, state.temporal, state.prior, doubted)
-    nothing = jax.tree.map(jnp.zeros_like, kept)
-    both = jnp.concatenate([pres, nothing[2]])
-    what, where, pres, identity, temporal, prior, doubted = unite(kept, nothing, both, len(pres))
-    objects = Objects(what, where, pres, identity - 1)
-    return state._replace(objects=objects, temporal=temporal, prior=prior), doubted
+    held = belongings(state, doubted)
+    held = held._replace(pres=jnp.where(doubted >= PATIENCE, 0.0, held.pres))
+    return moved_up(state, held, jax.tree.map(jnp.zeros_like, held))
 
 
 # --- what the particles agree on
@@ -256,7 +262,7 @@ def tell(model: SequenceModel, settings: Settings, record: Record) -> Found:
     image: ImageModel = model.image  # type: ignore[attr-defined]
     objects = record.objects
     here, alone = objects.pres > 0, jax.tree.map(lambda leaf: leaf[None], objects)
-    box = jax.tree.map(lambda leaf: leaf[0], tight_boxes(image, alone, IN_SIGHT))
+    box = jax.tree.map(lambda leaf: leaf[0], tight_boxes(image, alone, IN_SIGHT, settings.visible))
     box = jnp.where((record.doubted > 0)[:, None], jnp.nan, box)
     where_box = jnp.where(here[:, None], image.transformer.boxes(objects.where), jnp.nan)
     canvas = glimpses = None

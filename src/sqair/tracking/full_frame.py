@@ -78,7 +78,9 @@ class FullFrame:
         self.fit = Fit(clip.size, size, self.channels)
         self.foreground, self.is_raw = Foreground(camera.subtraction), model.config.background != "none"
         grid, pictures, block = Grid(size, model.config.image), show is not None, 1 if clip.live else BLOCK
-        self.tracker = WindowTracker(model, jax.random.key(seed), grid, pictures=pictures, block=block)
+        self.tracker = WindowTracker(
+            model, jax.random.key(seed), grid, pictures=pictures, block=block, evidence=camera.evidence
+        )
         self.lag = CERTAIN * camera.stride - 1
         self._arrived: deque[Arrival] = deque()
         self._between: deque[Arrival] = deque()

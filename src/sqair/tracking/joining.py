@@ -1,9 +1,11 @@
-"""One identity for what several windows see: in a frame by overlap, from frame to frame by the windows' own identities.
+"""One identity for what several windows see: in a frame by overlap, from frame to frame by identities and by motion.
 
 In one frame, boxes of different windows that cover each other are the same thing; those of one window never are, since
-the model told them apart. The best view of a thing is the window in whose middle it lies: its box counts. In the next
-frame a thing is recognised by any window that still has it, so identity passes from window to window as it moves; one
-that no window recognised is looked for where it would be by now. A track is told once it has lasted for a few frames.
+the model told them apart. The best view of a thing is the window in whose middle it lies: its box counts. From frame to
+frame two things speak for a track: that windows have known an object as this track before, and that it is where the
+track should be by now, in its size. So identity passes from window to window as a thing moves; who was lost behind
+another is found again; and when two who met part, each goes on as it came. A track is told once it has lasted for a few
+frames.
 
 Axes: n views of a frame, 4 left, top, width, height in pixels of the picture.
 """
@@ -21,14 +23,22 @@ SAME = 0.3
 """Two boxes of different windows are one thing if they have this IoU ..."""
 WITHIN = 0.7
 """... or one lies in the other by this share of itself: at the edge of a window a thing is cut off."""
-AGAIN = 0.2
-"""A lost thing is found again by a box with this IoU where it is expected."""
+KNOWN = 0.3
+"""What it counts that all windows know an object, where being exactly where it is expected counts 1."""
+LIKELY = 0.25
+"""A thing that no window knows must be so likely where it is, at least."""
 CERTAIN = 3
 """Frames that a track must last to be told."""
-PATIENCE = 10
+PATIENCE = 20
 """Frames for which a lost one is looked for."""
-INERTIA = 0.7
-"""Weight of the past in the speed of a thing."""
+SPREAD, GROWTH = 0.3, 0.08
+"""How far a thing strays from where it is expected, in its sizes, and how much farther with every frame it is lost."""
+LIKENESS, RESHAPED = 0.7, 0.5
+"""Differences of log sizes: one that makes two boxes unlike each other, and one that halves the trust in a box."""
+PLACE, SPEED, SIZE = 0.6, 0.15, 0.15
+"""Shares of what was unexpected by which place, speed and size are corrected, if a box is trusted."""
+LEAST_TRUST = 0.2
+"""In the place of a box: that of two things at once still says where they are, but not how large and how fast."""
 
 
 class Views(NamedTuple):
@@ -53,11 +63,12 @@ class Told(NamedTuple):
 
 @dataclass
 class Track:
-    """One thing."""
+    """One thing, and where it should be by now."""
 
     number: int
     """In the order of coming, among all that began; told ones are numbered anew."""
-    box: Float32[ndarray, " 4"]
+    centre: Float[ndarray, " 2"]
+    size: Float[ndarray, " 2"]
     speed: Float[ndarray, " 2"] = field(default_factory=lambda: np.zeros(2))
     names: set[tuple[int, int]] = field(default_factory=set)
     """Window and identity of all views in the last frame in which it was seen."""
@@ -67,16 +78,30 @@ class Track:
     """Frames since."""
 
     @property
-    def expected(self) -> Float[ndarray, " 4"]:
-        """Its box by now."""
-        return self.box + np.concatenate([self.speed * (1 + self.lost), [0.0, 0.0]])
+    def expected(self) -> Float[ndarray, " 2"]:
+        """Its centre by now."""
+        return self.centre + self.speed * (1 + self.lost)
+
+    def unlike(self, box: Float32[ndarray, " 4"]) -> float:
+        """How much a box differs from it in size."""
+        return float(np.abs(np.log(box[2:] / self.size)).sum())
+
+    def likely(self, box: Float32[ndarray, " 4"]) -> float:
+        """How well a box fits, from 0 to 1."""
+        off = (_centre(box) - self.expected) / (self.size * (SPREAD + GROWTH * self.lost))
+        return float(np.exp(-0.5 * (np.square(off).sum() + (self.unlike(box) / LIKENESS) ** 2)))
 
     def seen(self, box: Float32[ndarray, " 4"], names: set[tuple[int, int]]) -> None:
-        """It is here."""
+        """It is here. At first all is unexpected; later a box of another size is hardly trusted: it may show two."""
+        trust = 1 / (1 + (self.unlike(box) / RESHAPED) ** 2)
+        expected = self.expected
+        wrong = _centre(box) - expected
+        early = 1 / (self.life + 0.5)
+        self.centre = expected + max(trust, LEAST_TRUST) * max(PLACE, min(1.0, early)) * wrong
         if self.life:
-            step = (_centre(box) - _centre(self.box)) / (1 + self.lost)
-            self.speed = step if self.life == 1 else INERTIA * self.speed + (1 - INERTIA) * step
-        self.box, self.names, self.lost = box, names, 0
+            self.speed = self.speed + trust * max(SPEED, min(1.0, early)) * wrong / (1 + self.lost)
+        self.size = self.size + SIZE * trust * (box[2:] - self.size)
+        self.names, self.lost = names, 0
         self.life += 1
 
 
@@ -93,7 +118,6 @@ class Joiner:
         """The next frame; what can be told by now, if anything."""
         groups = grouped(views)
         pairs = self._recognised(groups, views)
-        pairs |= self._found_again([g for g in range(len(groups)) if g not in pairs], groups, views, pairs)
         frame = []
         for place, group in enumerate(groups):
             track = pairs.get(place) or (self._begin(views.box[group[0]]) if views.born[group].any() else None)
@@ -119,33 +143,23 @@ class Joiner:
         return Told(np.array(numbers, np.int64), np.array([view for _, view in rows], np.int64))
 
     def _begin(self, box: Float32[ndarray, " 4"]) -> Track:
-        track = Track(self._begun, box)
+        track = Track(self._begun, _centre(box), box[2:].astype(float))
         self._begun += 1
         self.tracks.append(track)
         return track
 
     def _recognised(self, groups: list[list[int]], views: Views) -> dict[int, Track]:
-        """Groups that some window has known before, each with the track that most of it, by quality, belongs to."""
-        votes = np.zeros((len(groups), len(self.tracks)))
+        """Groups with the tracks that they are, each at most once, as windows and motion together have it."""
+        score = np.zeros((len(groups), len(self.tracks)))
         for row, group in enumerate(groups):
-            for n in group:
-                name = (int(views.window[n]), int(views.identity[n]))
-                for column, track in enumerate(self.tracks):
-                    votes[row, column] += (name in track.names) * (0.1 + views.quality[n])
-        rows, columns = linear_sum_assignment(-votes)
-        return {int(r): self.tracks[c] for r, c in zip(rows, columns, strict=True) if votes[r, c] > 0}
-
-    def _found_again(
-        self, free: list[int], groups: list[list[int]], views: Views, pairs: dict[int, Track]
-    ) -> dict[int, Track]:
-        """Groups that no window knew, where a lost track is expected."""
-        taken = {id(track) for track in pairs.values()}
-        lost = [track for track in self.tracks if id(track) not in taken]
-        if not free or not lost:
-            return {}
-        overlap = iou(views.box[[groups[g][0] for g in free]], np.stack([track.expected for track in lost]))
-        rows, columns = linear_sum_assignment(-overlap)
-        return {free[r]: lost[c] for r, c in zip(rows, columns, strict=True) if overlap[r, c] >= AGAIN}
+            weight = 0.1 + views.quality[group]
+            names = [(int(views.window[n]), int(views.identity[n])) for n in group]
+            for column, track in enumerate(self.tracks):
+                known = float(weight @ [name in track.names for name in names] / weight.sum())
+                likely = track.likely(views.box[group[0]])
+                score[row, column] = KNOWN * known + likely if known > 0 or likely >= LIKELY else 0.0
+        rows, columns = linear_sum_assignment(-score)
+        return {int(r): self.tracks[c] for r, c in zip(rows, columns, strict=True) if score[r, c] > 0}
 
 
 def grouped(views: Views) -> list[list[int]]:

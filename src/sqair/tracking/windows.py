@@ -23,6 +23,8 @@ from sqair.tracking.filter import Found, Memory, Settings, first_memory, follow
 
 OVERLAP = 0.5
 """Share of a window that its neighbour sees, too, at least."""
+SOLID = 0.25
+"""Share of a glimpse's maximum from which on a pixel is in a box: things are solid, and blurred at their edges."""
 BLOCK = 8
 """Frames of all windows that go through the compiled program at once."""
 
@@ -82,10 +84,17 @@ class WindowTracker:
     scene: UInt8[ndarray, "H W C"] | None = None
 
     def __init__(
-        self, model: SequenceModel, key: PRNGKeyArray, grid: Grid, *, pictures: bool = False, block: int = BLOCK
+        self,
+        model: SequenceModel,
+        key: PRNGKeyArray,
+        grid: Grid,
+        *,
+        pictures: bool = False,
+        block: int = BLOCK,
+        evidence: float = 0.0,
     ) -> None:
         self.model, self.grid, self.block = model, grid, block
-        self.settings = Settings(pictures=pictures)
+        self.settings = Settings(pictures=pictures, evidence=evidence, visible=SOLID)
         self._keys = jax.random.split(key, len(grid.corners))
         self._memory = jax.vmap(lambda _: first_memory(model, self.settings))(jnp.arange(len(grid.corners)))
 

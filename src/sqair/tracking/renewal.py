@@ -1,0 +1,171 @@
+"""Second looks: what q misses while a clip goes on is found by looking at a frame as if it were the first.
+
+A model learns from short sequences, in which nearly everything is there from the beginning. In a long clip things come
+all the time, and after a crossing one object may be drawn over two things. So every frame is looked at again, twice:
+
+* at *what is left* of it when all that is known is taken away: objects found there join the known ones;
+* *as a whole*: if what is found then explains the frame so much better, it takes the place of all that was known, and
+  identity passes to whoever covers an object that had it.
+
+Each object must be worth its place: the frame must be `evidence` nats more likely with it than without.
+
+Axes: N slots, M candidates, W what, H hidden units, Y, X, C picture, D picture and what it brings along.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from sqair.distributions import Noise
+from sqair.image import ImageModel
+from sqair.model import SequenceModel, no_restraint
+from sqair.objects import Objects, State, unite
+
+COVERED = 0.2
+"""An object goes on as one that a second look found if their windows have this IoU, and none a larger one."""
+
+
+class Belongings(NamedTuple):
+    """All that belongs to slots. Absent slots hold zeros, so identities are shifted by one."""
+
+    what: Float[Array, "N W"]
+    where: Float[Array, "N 4"]
+    pres: Float[Array, " N"]
+    identity: Int[Array, " N"]
+    temporal: Float[Array, "N H"]
+    prior: Float[Array, "N H"]
+    doubted: Int[Array, " N"]
+
+
+def belongings(state: State, doubted: Int[Array, " N"]) -> Belongings:
+    """What the slots of a state hold."""
+    what, where, pres, identity = state.objects
+    return Belongings(what, where, pres, identity + 1, state.temporal, state.prior, doubted)
+
+
+def with_belongings(state: State, held: Belongings) -> tuple[State, Int[Array, " N"]]:
+    """The inverse of `belongings`, for the same state or another."""
+    objects = Objects(held.what, held.where, held.pres, held.identity - 1)
+    return state._replace(objects=objects, temporal=held.temporal, prior=held.prior), held.doubted
+
+
+def moved_up(state: State, first: Belongings, then: Belongings) -> tuple[State, Int[Array, " N"]]:
+    """The state with as many of the present ones of `first`, then of `then`, as there are slots, without gaps."""
+    slots = len(state.objects.pres)
+    return with_belongings(state, unite(first, then, jnp.concatenate([first.pres, then.pres]), slots))
+
+
+def worth(
+    image: ImageModel, x: Float[Array, "Y X C"], objects: Objects, behind: Float[Array, "Y X C"] | None = None
+) -> Float[Array, " N"]:
+    """Nats by which a frame is more likely with each object than without it; 0 for absent ones."""
+
+    def without(slot: Bool[Array, " N"]) -> Float[Array, ""]:
+        rest = objects._replace(pres=jnp.where(slot, 0.0, objects.pres))
+        return image.log_prob(x, image.canvas(rest, behind))
+
+    likely = image.log_prob(x, image.canvas(objects, behind))
+    return likely - jax.vmap(without)(jnp.eye(len(objects.pres), dtype=bool))
+
+
+def first_look(model: SequenceModel, x: Float[Array, "Y X D"]) -> State:
+    """The mode of q for a frame of which nothing is known."""
+    noise = jax.tree.map(lambda leaf: leaf[0], model.noise(jax.random.key(0), 1))
+    still = Noise(jnp.zeros_like(noise.what), jnp.zeros_like(noise.where), jnp.full_like(noise.pres, 0.5))
+    restraint = jax.tree.map(lambda leaf: leaf[0], no_restraint(1))
+    return model.step(model.initial(), x, model.encode(x[None])[0], still, restraint)[0]
+
+
+def joined(
+    model: SequenceModel,
+    evidence: float,
+    x: Float[Array, "Y X D"],
+    state: State,
+    doubted: Int[Array, " N"],
+    behind: Float[Array, "Y X C"] | None,
+) -> tuple[State, Int[Array, " N"]]:
+    """The state with what is found in that part of the frame which it does not explain.
+
+    New objects come after those that are certain and before those that are doubted, as far as there are slots.
+    """
+    image: ImageModel = model.image  # type: ignore[attr-defined]
+    channels = model.config.channels
+    picture, canvas = x[..., :channels], image.canvas(state.objects, behind)
+    rest = jnp.clip(picture - canvas + (0.0 if behind is None else behind), 0.0, 1.0)
+    look = first_look(model, jnp.concatenate([rest, x[..., channels:]], -1))
+
+    def gain(slot: Bool[Array, " N"]) -> Float[Array, ""]:
+        one = look.objects._replace(pres=jnp.where(slot, look.objects.pres, 0.0))
+        both = jax.tree.map(lambda old, new: jnp.concatenate([old, new]), state.objects, one)
+        return image.log_prob(picture, image.canvas(both, behind))
+
+    gains = jax.vmap(gain)(jnp.eye(len(doubted), dtype=bool)) - image.log_prob(picture, canvas)
+    pres = jnp.where(gains > evidence, look.objects.pres, 0.0)
+    known, none = belongings(state, doubted), jnp.zeros_like(doubted)
+    new = belongings(look, none)._replace(pres=pres, identity=1 + named(pres > 0, state.born))
+    certain = known._replace(pres=jnp.where(doubted > 0, 0.0, known.pres))
+    doubtful = known._replace(pres=jnp.where(doubted > 0, known.pres, 0.0))
+    after = jax.tree.map(lambda *parts: jnp.concatenate(parts), new, doubtful)
+    return moved_up(born_since(state, pres > 0), certain, after)
+
+
+def named(is_new: Bool[Array, " N"], born: Int[Array, ""]) -> Int[Array, " N"]:
+    """The next free identities for new objects; -1 for others."""
+    return jnp.where(is_new, born + jnp.cumsum(is_new).astype(born.dtype) - 1, -1)
+
+
+def born_since(state: State, is_new: Bool[Array, " N"]) -> State:
+    """The state after births."""
+    return state._replace(born=state.born + is_new.sum().astype(state.born.dtype))
+
+
+def covering(new: Float[Array, "N 4"], old: Float[Array, "M 4"]) -> Float[Array, "N M"]:
+    """IoU of all pairs of boxes."""
+    low = jnp.maximum(new[:, None, :2], old[:, :2])
+    high = jnp.minimum(new[:, None, :2] + new[:, None, 2:], old[:, :2] + old[:, 2:])
+    both = jnp.clip(high - low, 0.0).prod(-1)
+    return both / (new[:, None, 2:].prod(-1) + old[:, 2:].prod(-1) - both)
+
+
+def going_on(image: ImageModel, known: State, look: State) -> State:
+    """A first look at the frame as the next state: who covers a known object has its identity and hidden states."""
+    boxes = image.transformer.boxes
+    iou = covering(boxes(look.objects.where), boxes(known.objects.where))
+    iou = jnp.where((look.objects.pres[:, None] > 0) & (known.objects.pres > 0), iou, 0.0)
+    same = (iou >= COVERED) & (iou == iou.max(1, keepdims=True)) & (iou == iou.max(0))
+    who, is_known = jnp.argmax(same, 1), same.any(1)
+    is_new = (look.objects.pres > 0) & ~is_known
+    identity = jnp.where(is_known, known.objects.identity[who], named(is_new, known.born))
+    return born_since(known, is_new)._replace(
+        objects=look.objects._replace(identity=identity),
+        temporal=jnp.where(is_known[:, None], known.temporal[who], look.temporal),
+        prior=jnp.where(is_known[:, None], known.prior[who], look.prior),
+    )
+
+
+def renewed(
+    model: SequenceModel,
+    evidence: float,
+    x: Float[Array, "Y X D"],
+    state: State,
+    doubted: Int[Array, " N"],
+    behind: Float[Array, "Y X C"] | None = None,
+) -> tuple[State, Int[Array, " N"]]:
+    """The state after two second looks at the frame, and how long each of its objects has been doubted."""
+    image: ImageModel = model.image  # type: ignore[attr-defined]
+    picture = x[..., : model.config.channels]
+    known, known_doubted = joined(model, evidence, x, state, doubted, behind)
+    look = first_look(model, x)
+    held = belongings(look, jnp.zeros_like(doubted))
+    held = held._replace(pres=jnp.where(worth(image, picture, look.objects, behind) > evidence, held.pres, 0.0))
+    look, none = moved_up(look, held, jax.tree.map(jnp.zeros_like, held))
+    look, look_doubted = joined(model, evidence, x, look, none, behind)
+
+    def merit(objects: Objects) -> Float[Array, ""]:
+        return image.log_prob(picture, image.canvas(objects, behind)) - evidence * objects.pres.sum()
+
+    is_better = merit(look.objects) > merit(known.objects) + evidence
+    other = (going_on(image, known, look), look_doubted)
+    return jax.tree.map(lambda new, old: jnp.where(is_better, new, old), other, (known, known_doubted))
