@@ -1,6 +1,7 @@
 """Second looks at a frame: who joins, who is replaced, and who keeps an identity."""
 
 import dataclasses
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -50,7 +51,7 @@ class Looker(SequenceModel):
         return jnp.zeros((len(frames), 1))
 
     def step(self, state, x, encoding, noise, restraint):
-        return jax.tree.map(lambda leaf: leaf[(x.sum() > 24).astype(int)], self.looks), None
+        return jax.tree.map(lambda leaf: leaf[(x.sum() > 24).astype(int)], self.looks), cast(Any, None)
 
     def dream_step(self, state, noise):
         raise NotImplementedError
@@ -69,7 +70,7 @@ def holding(image: ImageModel, *boxes: list[float], first: int = 0, hidden: floa
 
 
 def looker(image: ImageModel, rest: State, whole: State) -> Looker:
-    return Looker(image, jax.tree.map(lambda *leaves: jnp.stack(leaves), rest, whole), CONFIG)
+    return Looker(image=image, looks=jax.tree.map(lambda *leaves: jnp.stack(leaves), rest, whole), config=CONFIG)
 
 
 def frame(image: ImageModel, *boxes: list[float]):
