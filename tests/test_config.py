@@ -181,6 +181,8 @@ def test_every_range_is_of_a_field():
         ({"model": {"output_std": 0.0}}, "model.output_std must be more than 0, not 0.0"),
         ({"model": {"discovery_bias": math.nan}}, "model.discovery_bias must be finite, not nan"),
         ({"model": {"scale_limits": [0.5, 0.5]}}, "model.scale_limits must be a smaller and a larger number"),
+        ({"model": {"width_limits": [0.5, 0.4]}}, "model.width_limits must be a smaller and a larger number, or 0 0"),
+        ({"model": {"width_limits": [0.0, 0.4]}}, "model.width_limits must be a smaller and a larger number, or 0 0"),
         ({"model": {"min_std": 0.5}}, "model.where_prior_std must be more than model.min_std, which is 0.5"),
         ({"model": {"conv": {"strides": [2]}}}, "model.conv.features and model.conv.strides need one number"),
         ({"model": {"conv": {"decoder_strides": [1, 0, 2]}}}, "model.conv.decoder_strides must be at least 1"),

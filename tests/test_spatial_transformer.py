@@ -18,9 +18,11 @@ SHAPES = [((9, 13), (5, 4), 1), ((12, 7), (3, 6), 3)]
 """Image, glimpse and channels; no two sides are equal."""
 
 
-def make(image, glimpse, limits=(0.02, 1.0), shift_limit=3.0):
+def make(image, glimpse, limits=(0.02, 1.0), shift_limit=3.0, widths=(0.0, 0.0)):
     """A shift limit of 3 lets windows lie wholly outside the frame."""
-    return SpatialTransformer(ModelConfig(image=image, glimpse=glimpse, scale_limits=limits, shift_limit=shift_limit))
+    return SpatialTransformer(
+        ModelConfig(image=image, glimpse=glimpse, scale_limits=limits, width_limits=widths, shift_limit=shift_limit)
+    )
 
 
 @eqx.filter_jit
@@ -50,7 +52,7 @@ def of_boxes(spatial, boxes):
 
 def sampling_points(spatial: SpatialTransformer, where, direction: Literal["read", "write"]):
     """Rows and columns at which the source is sampled, in pixels of the source, in double precision."""
-    low, high = spatial.scale_limits
+    low, high = np.array(spatial.scale_limits)
     where = np.asarray(where, np.float64)
     scales = low + (high - low) / (1 + np.exp(-where[:2]))
     shifts = spatial.shift_limit * np.tanh(where[2:])
@@ -78,7 +80,7 @@ seeds = st.integers(0, 2**31)
 @pytest.mark.parametrize(("image", "glimpse", "channels"), SHAPES)
 @given(where=wheres, seed=seeds)
 def test_read_is_scipys_interpolation(image, glimpse, channels, where, seed):
-    spatial = make(image, glimpse)
+    spatial = make(image, glimpse, widths=(0.01, 0.8))
     x = np.random.default_rng(seed).random((*image, channels), np.float32)
     expected = interpolate(x, *sampling_points(spatial, where, "read"))
     np.testing.assert_allclose(read(spatial, x, where), expected, atol=1e-5)
@@ -147,15 +149,15 @@ def test_gradients_are_finite_differences(x64, direction, image, glimpse, channe
 
 @given(where=st.lists(st.floats(-1e6, 1e6, width=32), min_size=4, max_size=4))
 def test_windows_respect_the_limits(where):
-    spatial = make((9, 13), (5, 4), limits=(0.1, 0.7), shift_limit=1.5)
+    spatial = make((9, 13), (5, 4), limits=(0.1, 0.7), shift_limit=1.5, widths=(0.2, 0.3))
     window = to_window(spatial, np.array(where, np.float32))
-    assert np.all((window.scale >= 0.1 - 1e-6) & (window.scale <= 0.7 + 1e-6))
+    assert np.all((window.scale >= np.array([0.2, 0.1]) - 1e-6) & (window.scale <= np.array([0.3, 0.7]) + 1e-6))
     assert np.all(np.abs(window.shift) <= 1.5)
 
 
 @given(where=wheres)
 def test_where_to_window_and_back(where):
-    spatial = make((9, 13), (5, 4))
+    spatial = make((9, 13), (5, 4), widths=(0.05, 0.5))
     np.testing.assert_allclose(spatial.where(to_window(spatial, where)), where, atol=2e-3)
 
 
@@ -171,9 +173,9 @@ def test_window_to_where_and_back(scale, shift):
 
 
 def test_a_window_outside_the_limits_is_brought_inside():
-    spatial = make((9, 13), (5, 4), limits=(0.1, 0.7), shift_limit=1.5)
+    spatial = make((9, 13), (5, 4), limits=(0.1, 0.7), shift_limit=1.5, widths=(0.2, 0.3))
     back = spatial.window(spatial.where(Window(jnp.array([0.0, 5.0]), jnp.array([-9.0, 9.0]))))
-    np.testing.assert_allclose(back.scale, [0.1, 0.7], atol=1e-5)
+    np.testing.assert_allclose(back.scale, [0.2, 0.7], atol=1e-5)
     np.testing.assert_allclose(back.shift, [-1.5, 1.5], atol=1e-5)
 
 

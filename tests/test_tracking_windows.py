@@ -11,7 +11,7 @@ from sqair.evaluation.tracking import tracking_metrics
 from sqair.objects import Objects
 from sqair.tracking.filter import Found
 from sqair.tracking.full_frame import views_of
-from sqair.tracking.joining import CERTAIN, Joiner, Views, grouped, iou
+from sqair.tracking.joining import CERTAIN, Joiner, Track, Views, grouped, iou
 from sqair.tracking.windows import Grid
 from sqair.tracks import Tracks
 
@@ -101,6 +101,40 @@ def test_a_thing_that_no_window_knows_is_expected_where_it_was_going():
     assert told([*frames, *[NOTHING] * 4, *later]) == [[0]] * 5 + [[]] * 4 + [[0]] * 5
     elsewhere = [one((8 * t, 50, 10, 10), identity=9) for t in range(9, 14)]
     assert told([*frames, *[NOTHING] * 4, *elsewhere]) == [[0]] * 5 + [[]] * 4 + [[1]] * 5
+
+
+def several(*boxes, identities):
+    """Views of one window, all in its middle."""
+    count = len(boxes)
+    box = np.array(boxes, np.float32)
+    return Views(np.zeros(count, int), np.array(identities), box, np.ones(count), np.ones(count, bool))
+
+
+def meeting(*, swapped: bool):
+    """Two go towards each other, are one wide object for three frames, and part; the window may mix them up then."""
+    way = [((4 * t, 0, 10, 20), (80 - 4 * t, 0, 10, 20)) for t in range(21)]
+    apart, together = [0, 1], (36.0, 0, 18, 20)
+    after = [1, 0] if swapped else [0, 1]
+    before = [several(*boxes, identities=apart) for boxes in way[:9]]
+    return [*before, *[one(together, identity=0)] * 3, *(several(*boxes, identities=after) for boxes in way[12:])]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_two_who_meet_and_part_go_on_as_they_came(swapped):
+    """In the order of views the first is always the one that goes right: it has one track, whatever its window says."""
+    tracks = told(meeting(swapped=swapped))
+    assert [row for row in tracks if len(row) == 2] == [[0, 1]] * 18
+    assert all(len(row) == 1 for row in tracks[9:12])
+
+
+def test_a_box_of_two_things_changes_neither_size_nor_speed_much():
+    track = Track(0, np.array([5.0, 10.0]), np.array([10.0, 20.0]))
+    for t in range(6):
+        track.seen(np.array([4 * t, 0, 10, 20], np.float32), set())
+    np.testing.assert_allclose(track.expected, [29, 10], atol=0.5)
+    track.seen(np.array([24, 0, 40, 20], np.float32), set())
+    np.testing.assert_allclose(track.size, [10, 20], rtol=0.06)
+    np.testing.assert_allclose(track.speed, [4, 0], atol=0.5)
 
 
 def test_a_view_at_an_inner_edge_begins_nothing():

@@ -88,6 +88,8 @@ class ModelConfig:
     # --- where: scale = low + (high - low) sigmoid(z), shift = limit tanh(z); the paper does not say
     scale_limits: tuple[float, float] = (0.02, 1.0)
     """Smallest and largest size of a glimpse, as a share of the frame."""
+    width_limits: tuple[float, float] = (0.0, 0.0)
+    """The same for its width, where that differs: people are never as wide as high. 0 0 for no difference."""
     shift_limit: float = 1.5
     """How far a centre may lie from the middle: 1 is the edge (the authors' program), more lets it leave the frame."""
     where_prior_mean: tuple[float, float, float, float] = (-0.5, -0.5, 0.0, 0.0)

@@ -34,7 +34,7 @@ RANGES: dict[str, Range] = {
     name: allowed
     for allowed, names in {
         Range(0): "speed warm_up decay clip clip_frame discovery_cost discovery_cost_steps rediscovery_cost patience "
-        "spike output_std_steps background_size",
+        "spike output_std_steps background_size width_limits",
         Range(0, above=True): "output_std scale_limits shift_limit where_prior_std min_std digit_scale learning_rate",
         Range(0, 1): "background_rate final_decay discovery_dropout",
         Range(0, 2**32 - 1): "seed",
@@ -66,6 +66,11 @@ def _check_model(config: ModelConfig, where: str) -> None:
     """Refuse numbers of a model that do not fit each other."""
     if config.scale_limits[0] >= config.scale_limits[1]:
         raise UserError(f"{where}scale_limits must be a smaller and a larger number, not {config.scale_limits}")
+    if any(config.width_limits) and not 0 < config.width_limits[0] < config.width_limits[1]:
+        raise UserError(
+            f"{where}width_limits must be a smaller and a larger number, or 0 0 for those of {where}scale_limits, "
+            f"not {config.width_limits}"
+        )
     if config.learn_output_std and config.output_std <= config.min_std:
         raise UserError(f"{where}output_std must be more than {where}min_std, which is {config.min_std}")
     if min(config.where_prior_std) <= config.min_std:

@@ -39,24 +39,27 @@ class SpatialTransformer(eqx.Module):
 
     image: tuple[int, int] = eqx.field(static=True)
     glimpse: tuple[int, int] = eqx.field(static=True)
-    scale_limits: tuple[float, float] = eqx.field(static=True)
+    scale_limits: tuple[tuple[float, float], tuple[float, float]] = eqx.field(static=True)
+    """Smallest and largest, each for x and y."""
     shift_limit: float = eqx.field(static=True)
 
     def __init__(self, config: ModelConfig) -> None:
         self.image = config.image
         self.glimpse = config.glimpse
-        self.scale_limits = config.scale_limits
+        of_y = config.scale_limits
+        of_x = config.width_limits if any(config.width_limits) else of_y
+        self.scale_limits = ((of_x[0], of_y[0]), (of_x[1], of_y[1]))
         self.shift_limit = config.shift_limit
 
     def window(self, where: Float[Array, "*batch 4"]) -> Window:
         """The window that `where` names."""
-        low, high = self.scale_limits
+        low, high = jnp.array(self.scale_limits, where.dtype)
         scale = low + (high - low) * jax.nn.sigmoid(where[..., :2])
         return Window(scale, self.shift_limit * jnp.tanh(where[..., 2:]))
 
     def where(self, window: Window) -> Float[Array, "*batch 4"]:
         """The inverse of `window`; what lies outside the limits is brought just inside them."""
-        low, high = self.scale_limits
+        low, high = jnp.array(self.scale_limits, window.scale.dtype)
         tiny = 1e-6
         share = jnp.clip((window.scale - low) / (high - low), tiny, 1 - tiny)
         shift = jnp.clip(window.shift / self.shift_limit, tiny - 1, 1 - tiny)

@@ -10,18 +10,20 @@ import signal
 import tomllib
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from sqair.commands.common import flags_of
 from sqair.commands.fit import Background, Fit, given_names
 from sqair.commands.fit_proposal import Wishes, propose, table
+from sqair.commands.fit_run import Label
 from sqair.config import ModelConfig, TrainConfig
 from sqair.data import Camera as MadeCamera
 from sqair.data import Subtraction, load_sequences, save_frames
 from sqair.data.camera import Camera, Sizes, camera_of
 from sqair.data.survey import Survey, survey
-from sqair.training.checkpoint import load_model, read_card
+from sqair.training.checkpoint import build, load_model, read_card, save_pretrained
 from sqair.training.loop import Run
 from sqair.training.resume import newest
 
@@ -66,12 +68,11 @@ def test_the_usual_thing_becomes_as_large_as_a_digit():
     assert (model.image, model.glimpse, model.max_objects) == ((64, 64), (28, 12), 3)
     assert model.output_std == 0.3
     assert made.length == 10
-    low, high = model.scale_limits
-    x, y = (low + (high - low) / (1 + np.exp(-mean)) for mean in model.where_prior_mean[:2])
-    assert x == pytest.approx(1.15 * 10 / 64, rel=0.02)
-    assert y == pytest.approx(1.15 * 26 / 64, rel=0.02)
-    assert low < 0.7 * 9 / 64
-    assert high > 1.2 * 30 / 64
+    limits, sides = (model.width_limits, model.scale_limits), ((9, 10, 12), (23, 26, 30))
+    for (low, high), mean, (small, usual, large) in zip(limits, model.where_prior_mean[:2], sides, strict=True):
+        assert low + (high - low) / (1 + np.exp(-mean)) == pytest.approx(1.15 * usual / 64, rel=0.02)
+        assert low < 0.7 * small / 64
+        assert 1.2 * large / 64 < high < 2 * large / 64
     assert made.train.patience > 0
     assert made.train.discovery_dropout < TrainConfig().discovery_dropout, "things come and go"
 
@@ -289,6 +290,17 @@ def test_a_fit_is_a_model_with_a_camera(fitted: Path) -> None:
     told = json.loads((run / "fit.json").read_text())
     assert Camera.from_card(told["camera"]) == camera
     assert told["survey"]["part"] == [0, 60]
+
+
+def test_every_member_of_a_population_knows_the_camera(tmp_path: Path) -> None:
+    model = build(ModelConfig(image=(8, 8), glimpse=(4, 4), max_objects=1, what_size=2, width=4), jax.random.key(0))
+    camera = Camera(SUBTRACTION, 240, (480, 640), (8, 8), 1, OBJECTS, evidence=7.0)
+    folders = [tmp_path, tmp_path / "best", tmp_path / "members" / "0", tmp_path / "members" / "1"]
+    for folder in folders:
+        save_pretrained(model, folder)
+    Label(camera).write(tmp_path)
+    assert [camera_of(read_card(folder)) for folder in folders] == [camera] * 4
+    load_model(folders[-1])
 
 
 def test_a_fit_with_a_learned_background_can_track(fitted: Path, sqair, here: Path) -> None:

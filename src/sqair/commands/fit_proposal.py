@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from sqair.config import PRESETS, ModelConfig, Preset, TrainConfig
 from sqair.data.background import Subtraction
-from sqair.data.camera import Camera, Sizes
+from sqair.data.camera import Camera, Quantiles, Sizes
 from sqair.data.frames import scaled_size
 from sqair.data.survey import Survey
 from sqair.training.recipe import scaled
@@ -111,6 +111,8 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     model = propose_model(seen, sides, crop, is_whole=crop == frame, networks=wishes.networks, on_cpu=on_cpu)
     if wishes.background != "subtract":
         model = with_background(model, seen, frame, wishes.background)
+    if "model.scale_limits" in wishes.given:
+        model = dataclasses.replace(model, width_limits=ModelConfig().width_limits)  # they were given for both
     model = with_given(model, wishes.model, wishes.given, "model.")
     base = PRESETS["tiny" if on_cpu else "sqair-mlp"].train
     strength = seen.brightness if model.background == "none" else seen.contrast
@@ -170,16 +172,17 @@ def propose_model(
     """Sizes and priors of the model; `sides` are those of things in its frame."""
     base = PRESETS["sqair-pedestrians" if networks == "conv" else "tiny" if on_cpu else "sqair-mlp"].model
     slots = min(MOST_SLOTS, max(2, math.ceil(seen.counts[2]))) if is_whole else USUAL_SLOTS
-    limits, mean, std = propose_where(sides, crop)
+    x, y = propose_extent(sides.width, crop[1]), propose_extent(sides.height, crop[0])
     return dataclasses.replace(
         base,
         image=crop,
         glimpse=(fitting(sides.height[1], crop[0]), fitting(sides.width[1], crop[1])),
         max_objects=slots,
         output_std=round(min(STD[1], max(STD[0], STD_SHARE * seen.brightness)), 2),
-        scale_limits=limits,
-        where_prior_mean=(*mean, 0.0, 0.0),
-        where_prior_std=(*std, *base.where_prior_std[2:]),
+        scale_limits=y.limits,
+        width_limits=x.limits,
+        where_prior_mean=(x.mean, y.mean, 0.0, 0.0),
+        where_prior_std=(x.std, y.std, *base.where_prior_std[2:]),
     )
 
 
@@ -206,23 +209,29 @@ def fitting(side: float, most: int) -> int:
     return min(max(SMALLEST_GLIMPSE, 4 * math.ceil(side / 4 - ROUNDING)), 4 * (most // 4))
 
 
-Pair = tuple[float, float]
+class Extent(NamedTuple):
+    """How large windows of glimpses are along an axis."""
+
+    limits: tuple[float, float]
+    """Of the scale."""
+    mean: float
+    """Of its prior, in logits ..."""
+    std: float
+    """... and its standard deviation."""
 
 
-def propose_where(sides: Sizes, crop: tuple[int, int]) -> tuple[Pair, Pair, Pair]:
-    """Limits of the scale, and mean and standard deviation of its prior, in logits, for x and y."""
-    axes = (sides.width, crop[1]), (sides.height, crop[0])
-    shares = [[WIDER * side / most for side in three] for three, most in axes]
-    low = round(max(0.01, min(shares[0][0], shares[1][0]) / 2), 3)
-    high = round(min(1.0, max(SPARE * max(shares[0][2], shares[1][2]), 2 * low)), 3)
+def propose_extent(side: Quantiles, most: int) -> Extent:
+    """For things of such sides in a frame of so many pixels."""
+    small, usual, large = (WIDER * each / most for each in side)
+    low = round(max(0.01, small / 2), 3)
+    high = round(min(1.0, max(SPARE * large, 2 * low)), 3)
 
     def logit(share: float) -> float:
         place = min(0.98, max(0.02, (share - low) / (high - low)))
         return math.log(place / (1 - place))
 
-    means = [round(logit(three[1]), 2) for three in shares]
-    stds = [round(min(STDS[1], max(STDS[0], (logit(three[2]) - logit(three[0])) / 2.563)), 2) for three in shares]
-    return (low, high), (means[0], means[1]), (stds[0], stds[1])
+    std = min(STDS[1], max(STDS[0], (logit(large) - logit(small)) / 2.563))
+    return Extent((low, high), round(logit(usual), 2), round(std, 2))
 
 
 def with_given(proposed: T, wished: T, given: Collection[str], prefix: str) -> T:
@@ -269,12 +278,18 @@ def reasons(seen: Survey, proposal: Proposal) -> list[Row]:
         Row("objects", str(model.max_objects), f"{low:.0f} to {high:.0f} at once in the whole frame"),
         Row("background", *behind(seen, proposal)),
         Row("output std", f"{model.output_std:g}", "a share of that"),
-        Row("size of a box", "{:g} to {:g}".format(*model.scale_limits), "share of the window"),
+        Row("size of a box", sizes_of_boxes(model), "shares of the window: width, height"),
         Row("stride", str(camera.stride), f"things go {usual:.2f} of their size from frame to frame"),
         Row("sequences", f"{first} to {proposal.length} frames", f"{seen.part[1] - seen.part[0]} frames to learn from"),
         Row("discovery cost", f"{proposal.train.discovery_cost:g} nats", "a small share of what one thing is worth"),
         Row("networks", f"{model.networks}, width {model.width}", "--networks conv is slower, and finer"),
     ]
+
+
+def sizes_of_boxes(model: ModelConfig) -> str:
+    """Smallest and largest width and height."""
+    widths = model.width_limits if any(model.width_limits) else model.scale_limits
+    return ", ".join("{:g} to {:g}".format(*limits) for limits in (widths, model.scale_limits))
 
 
 def behind(seen: Survey, proposal: Proposal) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from sqair.training.files import write_json
 from sqair.training.loop import Progress, Stopped, train
 from sqair.training.manifest import checksum
 from sqair.training.resume import newest
-from sqair.training.runs import BEST, check_folder
+from sqair.training.runs import BEST, MEMBERS, check_folder
 
 SEQUENCES, NOTES = "sequences.npz", "fit.json"
 TIMED = 10
@@ -98,19 +98,19 @@ def mesh_of(preset: Preset) -> Mesh | None:
 
 
 class Label:
-    """Tells of the camera in the cards of a run's best model, whenever there is a new one."""
+    """Tells of the camera in the cards of a run's best models, whenever there are new ones."""
 
     def __init__(self, camera: Camera) -> None:
         self.values = camera.to_card()
 
     def __call__(self, progress: Progress) -> None:
-        """Complete the best model's card, at evaluations."""
+        """Complete the cards, at evaluations."""
         if progress.metrics is not None:
             self.write(progress.out)
 
     def write(self, out: Path) -> None:
         """Complete the cards in a run's folder."""
-        for folder in (out, out / BEST):
+        for folder in (out, out / BEST, *(out / MEMBERS).glob("*")):
             if (folder / CONFIG).is_file():
                 card = read_card(folder)
                 if (card.get("training") or {}).get("camera") != self.values:
