@@ -2,7 +2,7 @@
 
 import sys
 
-from sqair.cli import main
+from sqair.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -32,6 +32,7 @@ from sqair.commands import (
     Train,
 )
 from sqair.commands.common import command_line, to_toml, with_config_files
+from sqair.commands.side_by_side import any_unfinished
 from sqair.config import UsageError, UserError, nearest
 
 COMMANDS: dict[str, type[Command]] = {
@@ -62,6 +63,16 @@ examples:
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM: handled wherever Ctrl-C is, with another exit code."""
+
+
+def program() -> int:
+    """The whole process: `main`, and an end at once where a task was left behind that computes outside of Python."""
+    code = main()
+    if any_unfinished():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from sqair.commands.common import Command, Flag, choose_device, finish, name_of, optional, replaced
+from sqair.commands.side_by_side import side_by_side
 from sqair.config import DataConfig, UserError
 
 ROWS = ("sqair-conv", "sqair-mlp", "air-mlp", "vrnn-conv", "vrnn-mlp")
@@ -61,8 +63,10 @@ class Table(Command):
         if missing:
             self.common.say(missing)
         rows: list[dict[str, Any]] = []
-        for name in names:
-            rows.append(finite(self._row(name, "cpu" if kind == "cpu" else "gpu")))
+        where = "cpu" if kind == "cpu" else "gpu"
+        most = 2 if kind == "cpu" else 1  # while one compiles, and between large products, a core would have no work
+        for row in side_by_side([partial(self._row, name, where) for name in names], most):
+            rows.append(finite(row))
             write_json(folder / "table.json", rows)  # after each row, since they take long
             write_text(folder / "table.md", text(rows))
         print(json.dumps(rows) if self.json else text(rows), end="\n" if self.json else "", flush=True)
