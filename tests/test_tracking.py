@@ -16,7 +16,7 @@ from sqair.distributions import Noise
 from sqair.model import SQAIR
 from sqair.objects import Objects, initial_state
 from sqair.tracking import Tracker, track, track_batch
-from sqair.tracking.filter import PATIENCE, agreement, count_doubts, let_go
+from sqair.tracking.filter import PATIENCE, Settings, agreement, count_doubts, let_go
 
 LENGTH = 11
 
@@ -146,7 +146,7 @@ def test_doubt_follows_the_frame(model: SQAIR) -> None:
     seen = image.canvas(objects)
     only_first = image.canvas(objects._replace(pres=jnp.array([1.0, 0.0])))
     before, doubted = jnp.array([3, 5]), jnp.array([1, 2])
-    count = jax.jit(lambda frame: count_doubts(image, frame, -1.0, objects, before, doubted))
+    count = jax.jit(lambda frame: count_doubts(image, frame, Settings(), objects, before, doubted))
     np.testing.assert_array_equal(count(seen), [0, 0])
     np.testing.assert_array_equal(count(only_first), [0, 2])
     np.testing.assert_array_equal(count(0 * seen), [3, 2])

@@ -16,11 +16,12 @@ from sqair.config import ModelConfig
 from sqair.image import ImageModel
 from sqair.model import SQAIR, SequenceModel
 from sqair.objects import Objects, State, initial_state
+from sqair.tracking.filter import Settings, count_doubts
 from sqair.tracking.joining import iou
-from sqair.tracking.renewal import covering, going_on, joined, renewed, worth
+from sqair.tracking.renewal import covering, going_on, joined, renewed, supported, worth
 
 CONFIG = dataclasses.replace(TINY, image=(16, 16), max_objects=3, output_std=0.3)
-LEFT, RIGHT, LOW, TALL = [1.0, 1, 4, 4], [9.0, 1, 4, 4], [5.0, 10, 4, 4], [1.0, 1, 12, 4]
+LEFT, RIGHT, LOW, TALL, DEEP = [1.0, 1, 4, 4], [9.0, 1, 4, 4], [5.0, 10, 4, 4], [1.0, 1, 12, 4], [11.0, 10, 4, 4]
 EVIDENCE = 20.0
 
 
@@ -95,7 +96,7 @@ def test_an_object_is_worth_what_the_frame_loses_without_it(image):
 
 
 def test_what_is_left_of_a_frame_joins_after_the_certain_and_before_the_doubted(image):
-    model = looker(image, holding(image, RIGHT, LOW, hidden=70.0), holding(image))
+    model = looker(image, holding(image, LOW, RIGHT, hidden=69.0), holding(image))
     known, x = holding(image, LEFT, TALL, first=4, hidden=10.0), frame(image, LEFT, RIGHT)
     known = known._replace(objects=known.objects._replace(pres=jnp.array([1.0, 0.0, 0.0])))
     state, doubted = joined(model, EVIDENCE, x, known, jnp.zeros(3, int), None)
@@ -127,14 +128,60 @@ def test_more_evidence_than_there_is_lets_nobody_in(image):
 
 
 def test_identity_goes_to_who_covers_it(image):
-    """Two looks cover TALL, the better one goes on as it; RIGHT is hidden by neither and is gone; LOW is new."""
-    known = holding(image, TALL, first=3, hidden=10.0)
+    """Two looks cover TALL, the better one goes on as it; DEEP is covered by neither and is gone; LOW is new."""
+    known = holding(image, TALL, DEEP, first=3, hidden=10.0)
     look = holding(image, [2.0, 1, 10, 4], [1.0, 1, 3, 4], LOW, hidden=70.0)
     state = going_on(image, known, look)
-    assert alive(state) == [3, 4, 5]
+    assert alive(state) == [3, 5, 6]
     np.testing.assert_array_equal(state.temporal[:, 0], [10, 71, 72])
     np.testing.assert_array_equal(state.prior[:, 0], [-10, -71, -72])
-    assert (int(state.born), int(state.time)) == (6, 5)
+    assert (int(state.born), int(state.time)) == (7, 5)
+
+
+def test_no_two_objects_have_one_identity(image):
+    """Two that cover a known one alike: the first goes on as it. One that covers two alike: it is the first."""
+    assert alive(going_on(image, holding(image, LEFT, first=3), holding(image, LEFT, LEFT, RIGHT))) == [3, 4, 5]
+    assert alive(going_on(image, holding(image, LEFT, LEFT, first=3), holding(image, LEFT))) == [3]
+
+
+def test_of_two_that_explain_one_thing_one_stays(image):
+    """Each is worthless beside the other; absent ones and those on black go anyway."""
+    twice = holding(image, LEFT, LEFT, LOW).objects
+    kept = supported(image, frame(image, LEFT), twice, EVIDENCE)
+    assert sorted(kept.tolist()) == [0, 0, 1]
+    assert kept[2] == 0
+    np.testing.assert_array_equal(supported(image, frame(image), twice, EVIDENCE), [0, 0, 0])
+    doubted = count_doubts(
+        image, frame(image, LEFT), Settings(evidence=EVIDENCE), twice, jnp.full(3, -1), jnp.zeros(3, int)
+    )
+    assert sorted(doubted[:2].tolist()) == [0, 1]
+
+
+def test_of_two_looks_at_one_thing_one_joins(image):
+    model = looker(image, holding(image, RIGHT, RIGHT), holding(image))
+    state, _ = joined(model, EVIDENCE, frame(image, LEFT, RIGHT), holding(image, LEFT), jnp.zeros(3, int), None)
+    assert boxes_of(image, state) == [LEFT, RIGHT]
+
+
+class Shown(Exception):
+    """Carries the frame that a model was shown."""
+
+
+def test_a_look_at_a_raw_frame_takes_what_is_behind_now(image):
+    """The scene that comes along is that of the clip's beginning; a second look is shown the present one instead."""
+
+    class Asked(Looker):
+        def encode(self, frames):
+            raise Shown(frames)
+
+    raw = dataclasses.replace(CONFIG, background="running")
+    model = Asked(image=build(SQAIR, raw).image, looks=looker(image, holding(image), holding(image)).looks, config=raw)
+    x = jnp.concatenate([jnp.full((16, 16, 1), value) for value in (0.5, 0.1, *[0.0] * 4)], -1)
+    behind = jnp.full((16, 16, 1), 0.4)
+    with pytest.raises(Shown) as shown:
+        renewed(model, EVIDENCE, x, holding(image), jnp.zeros(3, int), behind)
+    (seen,) = shown.value.args[0]
+    np.testing.assert_allclose(seen[..., 1], 0.4)
 
 
 def test_one_object_over_two_things_is_replaced_by_two(image):
@@ -142,8 +189,7 @@ def test_one_object_over_two_things_is_replaced_by_two(image):
     x, known = frame(image, LEFT, RIGHT), holding(image, TALL, first=3, hidden=10.0)
     state, doubted = renewed(model, EVIDENCE, x, known, jnp.array([1, 0, 0]))
     assert boxes_of(image, state) == [LEFT, RIGHT]
-    assert 3 in alive(state)
-    assert len(set(alive(state))) == 2
+    assert sorted(alive(state)) == [3, 4]
     assert not doubted.any()
 
 

@@ -91,6 +91,12 @@ def sized(width: float, height: float, **changes) -> Survey:
     return dataclasses.replace(SEEN, objects=Sizes((width, width, width), (height, height, height)), **changes)
 
 
+def test_windows_smaller_than_things_have_limits_all_the_same():
+    made = proposed(SEEN, height=240, crop=(12, 4))
+    for low, high in (made.model.width_limits, made.model.scale_limits):
+        assert 0 < low < high <= 1
+
+
 def test_frames_are_never_scaled_up():
     """Where things are smaller than digits, the window and the glimpse are smaller instead."""
     made = proposed(sized(8.0, 6.0))
@@ -137,6 +143,7 @@ def test_discovery_costs_a_share_of_what_a_thing_is_worth():
     full = proposed(dataclasses.replace(SEEN, foreground=0.9))
     assert full.train.discovery_cost == pytest.approx(0.06 * worth, abs=0.6)
     assert full.camera.evidence == pytest.approx(0.2 * worth, abs=0.6)
+    assert proposed(dataclasses.replace(SEEN, brightness=0.02)).camera.evidence == 1, "0 would mean: not known"
     wishes = Wishes(train=TrainConfig(discovery_cost=7.0), given=("train.discovery_cost",))
     made = propose(half, SUBTRACTION, wishes, on_cpu=True)
     assert made.recipe(100, wishes).discovery_cost == 7

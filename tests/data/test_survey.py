@@ -263,6 +263,7 @@ def test_a_camera_goes_into_a_card_and_back():
         "stride": 2,
         "objects": {"width": [8.0, 10.0, 12.0], "height": [20.0, 24.0, 30.0]},
         "scene": [],
+        "evidence": 0.0,
     }
     assert Camera.from_card(values) == CAMERA
     assert Camera.from_card({key: value for key, value in values.items() if key != "scene"}) == CAMERA

@@ -42,7 +42,7 @@ class AIR(SequenceModel):
 
     @property
     def draws_apart(self) -> bool:
-        """Always."""
+        """Always: no frame knows of another."""
         return True
 
     def log_likelihood(self, x: Float[Array, "Y X C"], objects: Objects) -> Float[Array, ""]:

@@ -117,7 +117,7 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     base = PRESETS["tiny" if on_cpu else "sqair-mlp"].train
     strength = seen.brightness if model.background == "none" else seen.contrast
     worth = nats_of_a_thing(seen, sides, strength, model.output_std)
-    evidence = float(round(EVIDENCE * worth))
+    evidence = float(max(1, round(EVIDENCE * worth)))  # 0 would mean that it is not known
     camera = Camera(subtraction, frame[0], seen.size, crop, stride, seen.objects, seen.scene, evidence)
     train = dataclasses.replace(
         base,
@@ -223,7 +223,7 @@ class Extent(NamedTuple):
 def propose_extent(side: Quantiles, most: int) -> Extent:
     """For things of such sides in a frame of so many pixels."""
     small, usual, large = (WIDER * each / most for each in side)
-    low = round(max(0.01, small / 2), 3)
+    low = round(min(0.5, max(0.01, small / 2)), 3)
     high = round(min(1.0, max(SPARE * large, 2 * low)), 3)
 
     def logit(share: float) -> float:

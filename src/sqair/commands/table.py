@@ -89,7 +89,7 @@ class Table(Command):
         return names, line
 
     def _row(self, name: str, kind: str) -> dict[str, Any]:
-        """The numbers of one model."""
+        """The numbers of one model. On a CPU its seconds are those beside another row."""
         import time
 
         from sqair.commands.evaluate import check_size, trained_on

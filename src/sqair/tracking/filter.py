@@ -28,7 +28,7 @@ from sqair.image import VISIBLE, ImageModel, tight_boxes
 from sqair.model import SequenceModel, no_restraint
 from sqair.objects import Objects, State
 from sqair.particles import draw_particles, resample
-from sqair.tracking.renewal import belongings, moved_up, renewed, worth
+from sqair.tracking.renewal import belongings, moved_up, renewed, still, supported, worth
 
 IN_SIGHT = 0.15
 """An object of whose box less lies in the frame is out of sight: it keeps its identity and has no box, since of such
@@ -52,11 +52,6 @@ class Settings(NamedTuple):
     """Nats that an object must be worth; 0 asks for none and leaves all finding to q."""
     visible: float = VISIBLE
     """Share of a glimpse's maximum from which on a pixel is in the object's box."""
-
-    @property
-    def least_worth(self) -> float:
-        """An object that is worth less is doubted."""
-        return self.evidence if self.evidence > 0 else -MARGIN
 
 
 class Record(NamedTuple):
@@ -167,7 +162,7 @@ def step(
     before = memory.state.objects.identity
     state, info = moved(memory.state, x, encoding, noise, restraint)
     picture = x[..., : model.config.channels]
-    doubts = jax.vmap(lambda *of: count_doubts(model.image, picture, settings.least_worth, *of))  # type: ignore[attr-defined]
+    doubts = jax.vmap(lambda *of: count_doubts(model.image, picture, settings, *of))  # type: ignore[attr-defined]
     state, doubted = jax.vmap(let_go)(state, doubts(state.objects, before, memory.doubted, info.background))
     canvas = info.canvas
     if settings.evidence > 0:
@@ -188,9 +183,7 @@ def draw(model: SequenceModel, settings: Settings, key: PRNGKeyArray, time: Int[
     """The noise of all particles for one frame; none at all for a single one."""
     noise = draw_particles(model, jax.random.fold_in(key, 2 * time), settings.particles, 1)
     noise = jax.tree.map(lambda leaf: leaf[:, 0], noise)
-    if settings.particles > 1:
-        return noise
-    return Noise(jnp.zeros_like(noise.what), jnp.zeros_like(noise.where), jnp.full_like(noise.pres, 0.5))
+    return noise if settings.particles > 1 else still(noise)
 
 
 def choose(memory: Memory, settings: Settings, told: Record, key: PRNGKeyArray) -> Memory:
@@ -214,16 +207,19 @@ def choose(memory: Memory, settings: Settings, told: Record, key: PRNGKeyArray) 
 def count_doubts(
     image: ImageModel,
     x: Float[Array, "Y X C"],
-    least: float,
+    settings: Settings,
     objects: Objects,
     before: Int[Array, " N"],
     doubted: Int[Array, " N"],
     background: Float[Array, "Y X C"] | None = None,
 ) -> Int[Array, " N"]:
-    """For each object the frames in a row in which it is worth less than `least`; `before` are the last identities."""
+    """For each object the frames in a row that spoke against it; `before` are the last identities."""
     same = (objects.identity[:, None] == before) & (objects.pres[:, None] > 0)
-    is_less = worth(image, x, objects, background) < least
-    return jnp.where(is_less & (objects.pres > 0), 1 + jnp.where(same, doubted, 0).sum(1), 0)
+    if settings.evidence > 0:
+        is_against = supported(image, x, objects, settings.evidence, background) < objects.pres
+    else:
+        is_against = worth(image, x, objects, background) < -MARGIN
+    return jnp.where(is_against, 1 + jnp.where(same, doubted, 0).sum(1), 0)
 
 
 def let_go(state: State, doubted: Int[Array, " N"]) -> tuple[State, Int[Array, " N"]]:

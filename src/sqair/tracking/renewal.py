@@ -1,11 +1,11 @@
 """Second looks: what q misses while a clip goes on is found by looking at a frame as if it were the first.
 
 A model learns from short sequences, in which nearly everything is there from the beginning. In a long clip things come
-all the time, and after a crossing one object may be drawn over two things. So every frame is looked at again, twice:
+all the time, and after a crossing one object may be drawn over two things. So every frame is looked at again:
 
-* at *what is left* of it when all that is known is taken away: objects found there join the known ones;
-* *as a whole*: if what is found then explains the frame so much better, it takes the place of all that was known, and
-  identity passes to whoever covers an object that had it.
+* at *what is left* of it when all that is known is taken away: the best object found there joins the known ones;
+* *as a whole*, and at what that leaves: if what is found then explains the frame so much better, it takes the place of
+  all that was known, and identity passes to whoever covers an object that had it.
 
 Each object must be worth its place: the frame must be `evidence` nats more likely with it than without.
 
@@ -18,10 +18,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from sqair.data.backdrops import PLACE
 from sqair.distributions import Noise
 from sqair.image import ImageModel
 from sqair.model import SequenceModel, no_restraint
-from sqair.objects import Objects, State, unite
+from sqair.objects import Objects, State, name_newborns, unite
 
 COVERED = 0.2
 """An object goes on as one that a second look found if their windows have this IoU, and none a larger one."""
@@ -70,12 +71,36 @@ def worth(
     return likely - jax.vmap(without)(jnp.eye(len(objects.pres), dtype=bool))
 
 
+def supported(
+    image: ImageModel,
+    x: Float[Array, "Y X C"],
+    objects: Objects,
+    least: float,
+    behind: Float[Array, "Y X C"] | None = None,
+) -> Float[Array, " N"]:
+    """The presences without objects that are worth less than `least`, the least worthy first.
+
+    One by one, since of two that explain the same thing each is worthless beside the other, and one must stay.
+    """
+
+    def drop_one(pres: Float[Array, " N"], _: None) -> tuple[Float[Array, " N"], None]:
+        nats = jnp.where(pres > 0, worth(image, x, objects._replace(pres=pres), behind), jnp.inf)
+        is_dropped = (jnp.arange(len(pres)) == jnp.argmin(nats)) & (nats < least)
+        return jnp.where(is_dropped, 0.0, pres), None
+
+    return jax.lax.scan(drop_one, objects.pres, None, length=len(objects.pres))[0]
+
+
+def still(noise: Noise) -> Noise:
+    """No noise at all: with it q gives its mode, and an object is there if its probability is above one half."""
+    return Noise(jnp.zeros_like(noise.what), jnp.zeros_like(noise.where), jnp.full_like(noise.pres, 0.5))
+
+
 def first_look(model: SequenceModel, x: Float[Array, "Y X D"]) -> State:
     """The mode of q for a frame of which nothing is known."""
     noise = jax.tree.map(lambda leaf: leaf[0], model.noise(jax.random.key(0), 1))
-    still = Noise(jnp.zeros_like(noise.what), jnp.zeros_like(noise.where), jnp.full_like(noise.pres, 0.5))
     restraint = jax.tree.map(lambda leaf: leaf[0], no_restraint(1))
-    return model.step(model.initial(), x, model.encode(x[None])[0], still, restraint)[0]
+    return model.step(model.initial(), x, model.encode(x[None])[0], still(noise), restraint)[0]
 
 
 def joined(
@@ -86,9 +111,9 @@ def joined(
     doubted: Int[Array, " N"],
     behind: Float[Array, "Y X C"] | None,
 ) -> tuple[State, Int[Array, " N"]]:
-    """The state with what is found in that part of the frame which it does not explain.
+    """The state with the best of what is found in that part of the frame which it does not explain.
 
-    New objects come after those that are certain and before those that are doubted, as far as there are slots.
+    It comes after those that are certain and before those that are doubted, if there is a slot.
     """
     image: ImageModel = model.image  # type: ignore[attr-defined]
     channels = model.config.channels
@@ -102,23 +127,19 @@ def joined(
         return image.log_prob(picture, image.canvas(both, behind))
 
     gains = jax.vmap(gain)(jnp.eye(len(doubted), dtype=bool)) - image.log_prob(picture, canvas)
-    pres = jnp.where(gains > evidence, look.objects.pres, 0.0)
+    is_best = jnp.arange(len(gains)) == jnp.argmax(gains)
+    pres = jnp.where(is_best & (gains > evidence), look.objects.pres, 0.0)
     known, none = belongings(state, doubted), jnp.zeros_like(doubted)
-    new = belongings(look, none)._replace(pres=pres, identity=1 + named(pres > 0, state.born))
+    new = belongings(look, none)._replace(pres=pres, identity=1 + name_newborns(pres, state.born))
     certain = known._replace(pres=jnp.where(doubted > 0, 0.0, known.pres))
     doubtful = known._replace(pres=jnp.where(doubted > 0, known.pres, 0.0))
     after = jax.tree.map(lambda *parts: jnp.concatenate(parts), new, doubtful)
-    return moved_up(born_since(state, pres > 0), certain, after)
+    return moved_up(born_since(state, pres), certain, after)
 
 
-def named(is_new: Bool[Array, " N"], born: Int[Array, ""]) -> Int[Array, " N"]:
-    """The next free identities for new objects; -1 for others."""
-    return jnp.where(is_new, born + jnp.cumsum(is_new).astype(born.dtype) - 1, -1)
-
-
-def born_since(state: State, is_new: Bool[Array, " N"]) -> State:
-    """The state after births."""
-    return state._replace(born=state.born + is_new.sum().astype(state.born.dtype))
+def born_since(state: State, pres: Float[Array, " N"]) -> State:
+    """The state after these births."""
+    return state._replace(born=state.born + pres.sum().astype(state.born.dtype))
 
 
 def covering(new: Float[Array, "N 4"], old: Float[Array, "M 4"]) -> Float[Array, "N M"]:
@@ -134,11 +155,11 @@ def going_on(image: ImageModel, known: State, look: State) -> State:
     boxes = image.transformer.boxes
     iou = covering(boxes(look.objects.where), boxes(known.objects.where))
     iou = jnp.where((look.objects.pres[:, None] > 0) & (known.objects.pres > 0), iou, 0.0)
-    same = (iou >= COVERED) & (iou == iou.max(1, keepdims=True)) & (iou == iou.max(0))
-    who, is_known = jnp.argmax(same, 1), same.any(1)
-    is_new = (look.objects.pres > 0) & ~is_known
-    identity = jnp.where(is_known, known.objects.identity[who], named(is_new, known.born))
-    return born_since(known, is_new)._replace(
+    who, best = jnp.argmax(iou, 1), jnp.argmax(iou, 0)
+    is_known = (iou.max(1) >= COVERED) & (best[who] == jnp.arange(len(who)))
+    new = jnp.where(is_known, 0.0, look.objects.pres)
+    identity = jnp.where(is_known, known.objects.identity[who], name_newborns(new, known.born))
+    return born_since(known, new)._replace(
         objects=look.objects._replace(identity=identity),
         temporal=jnp.where(is_known[:, None], known.temporal[who], look.temporal),
         prior=jnp.where(is_known[:, None], known.prior[who], look.prior),
@@ -153,13 +174,15 @@ def renewed(
     doubted: Int[Array, " N"],
     behind: Float[Array, "Y X C"] | None = None,
 ) -> tuple[State, Int[Array, " N"]]:
-    """The state after two second looks at the frame, and how long each of its objects has been doubted."""
+    """The state after second looks at the frame, and how long each of its objects has been doubted."""
     image: ImageModel = model.image  # type: ignore[attr-defined]
-    picture = x[..., : model.config.channels]
+    picture, around = jnp.split(x, [model.config.channels], -1)
+    if behind is not None and around.shape[-1]:  # a first look takes the scene that comes along for what is behind
+        x = jnp.concatenate([picture, behind, around[..., -PLACE:]], -1)
     known, known_doubted = joined(model, evidence, x, state, doubted, behind)
     look = first_look(model, x)
     held = belongings(look, jnp.zeros_like(doubted))
-    held = held._replace(pres=jnp.where(worth(image, picture, look.objects, behind) > evidence, held.pres, 0.0))
+    held = held._replace(pres=supported(image, picture, look.objects, evidence, behind))
     look, none = moved_up(look, held, jax.tree.map(jnp.zeros_like, held))
     look, look_doubted = joined(model, evidence, x, look, none, behind)
 
