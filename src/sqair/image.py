@@ -124,6 +124,12 @@ class ImageModel(eqx.Module):
         """log p(x_t | z_t), given y_t."""
         return self.pixels.log_prob(x, canvas)
 
+    def log_likelihood(
+        self, x: Float[Array, "Y X C"], objects: Objects, background: Float[Array, "Y X C"] | None = None
+    ) -> Float[Array, ""]:
+        """log p(x_t | z_t), given z_t."""
+        return self.log_prob(x, self.canvas(objects, background))
+
     def sample(self, noise: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, "Y X C"]:
         """A frame from standard normal noise (the last line of Algorithm 1)."""
         return self.pixels.sample(noise, canvas)

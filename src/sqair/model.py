@@ -78,13 +78,9 @@ class SequenceModel(eqx.Module):
     """Whether nothing passes from frame to frame; then frames train as sequences of one, and bounds are per frame."""
 
     @property
-    def draws_apart(self) -> bool:
-        """Whether a frame is drawn of its objects alone and drawing it changes no state: then it may be drawn later."""
-        return False
-
-    def log_likelihood(self, x: Float[Array, "Y X C"], objects: Objects) -> Float[Array, ""]:
-        """log p(x_t | z_t) of a model that `draws_apart`."""
-        raise NotImplementedError
+    def drawn_apart(self) -> ImageModel | None:
+        """What draws frames of their objects alone, if drawing changes no state: then it may be done later."""
+        return None
 
     @abc.abstractmethod
     def initial(self) -> State:
@@ -186,13 +182,9 @@ class SQAIR(SequenceModel):
         self.config = config
 
     @property
-    def draws_apart(self) -> bool:
-        """Unless the objects stand before a background, which learns from what they leave of it."""
-        return self.background is None
-
-    def log_likelihood(self, x: Float[Array, "Y X C"], objects: Objects) -> Float[Array, ""]:
-        """log p(x_t | z_t) (Algorithm 1)."""
-        return self.image.log_prob(x, self.image.canvas(objects))
+    def drawn_apart(self) -> ImageModel | None:
+        """Algorithm 1, unless the objects stand before a background, which learns from what they leave of it."""
+        return self.image if self.background is None else None
 
     def initial(self) -> State:
         """No objects."""

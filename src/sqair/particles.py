@@ -80,7 +80,7 @@ def run_batch(
     inferred, and their numbers are zero: one compiled program serves a whole curriculum. Where no later frame waits for
     it, the likelihood of all frames is computed after the loop, at once.
     """
-    apart = model.draws_apart and uniforms is None
+    image = model.drawn_apart if uniforms is None else None
     parameters, rest = eqx.partition(model, eqx.is_inexact_array)
     batch, particles = noise.pres.shape[:2]
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, particles, *leaf.shape)), model.initial())
@@ -95,7 +95,7 @@ def run_batch(
         if uniform is not None:
             ancestors = jax.vmap(resample)(uniform, jax.lax.stop_gradient(info.log_weight))
             states = jax.vmap(descend)(states, ancestors)
-        if apart:
+        if image is not None:
             return states, (summarise(info._replace(log_likelihood=jnp.zeros_like(info.log_p))), info.objects)
         return states, (summarise(info), None)
 
@@ -103,8 +103,8 @@ def run_batch(
     noise_by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), noise)
     data = (frames_by_time, noise_by_time, restraint, None if uniforms is None else uniforms.T)
     _, (summary, objects) = scan(step, parameters, start, encodings, data, length, halved=halved)
-    if apart:
-        of_particles = jax.vmap(model.log_likelihood, in_axes=(None, 0))
+    if image is not None:
+        of_particles = jax.vmap(image.log_likelihood, in_axes=(None, 0))
         likelihood = jax.vmap(jax.vmap(of_particles))(frames_by_time, objects)
         was_seen = (jnp.arange(len(likelihood)) < length)[:, None, None]
         summary = summary._replace(log_likelihood=jnp.where(was_seen, likelihood, 0.0))

@@ -41,13 +41,9 @@ class AIR(SequenceModel):
         self.config = config
 
     @property
-    def draws_apart(self) -> bool:
-        """Always: no frame knows of another."""
-        return True
-
-    def log_likelihood(self, x: Float[Array, "Y X C"], objects: Objects) -> Float[Array, ""]:
-        """log p(x_t | z_t) (eq. 1)."""
-        return self.image.log_prob(x, self.image.canvas(objects))
+    def drawn_apart(self) -> ImageModel:
+        """Always so: no frame knows of another."""
+        return self.image
 
     def initial(self) -> State:
         """No objects, and no hidden states."""

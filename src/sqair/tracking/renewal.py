@@ -65,9 +65,9 @@ def worth(
 
     def without(slot: Bool[Array, " N"]) -> Float[Array, ""]:
         rest = objects._replace(pres=jnp.where(slot, 0.0, objects.pres))
-        return image.log_prob(x, image.canvas(rest, behind))
+        return image.log_likelihood(x, rest, behind)
 
-    likely = image.log_prob(x, image.canvas(objects, behind))
+    likely = image.log_likelihood(x, objects, behind)
     return likely - jax.vmap(without)(jnp.eye(len(objects.pres), dtype=bool))
 
 
@@ -124,7 +124,7 @@ def joined(
     def gain(slot: Bool[Array, " N"]) -> Float[Array, ""]:
         one = look.objects._replace(pres=jnp.where(slot, look.objects.pres, 0.0))
         both = jax.tree.map(lambda old, new: jnp.concatenate([old, new]), state.objects, one)
-        return image.log_prob(picture, image.canvas(both, behind))
+        return image.log_likelihood(picture, both, behind)
 
     gains = jax.vmap(gain)(jnp.eye(len(doubted), dtype=bool)) - image.log_prob(picture, canvas)
     is_best = jnp.arange(len(gains)) == jnp.argmax(gains)
@@ -187,7 +187,7 @@ def renewed(
     look, look_doubted = joined(model, evidence, x, look, none, behind)
 
     def merit(objects: Objects) -> Float[Array, ""]:
-        return image.log_prob(picture, image.canvas(objects, behind)) - evidence * objects.pres.sum()
+        return image.log_likelihood(picture, objects, behind) - evidence * objects.pres.sum()
 
     is_better = merit(look.objects) > merit(known.objects) + evidence
     other = (going_on(image, known, look), look_doubted)
