@@ -59,16 +59,30 @@ def scan_until(length: Array, step: Callable, carry: list, xs: PyTree, *, revers
     shapes = jax.eval_shape(step, carry, *jax.tree.map(lambda leaf: like(leaf, stacked=True), xs))[1]
     total = jax.tree.leaves(xs)[0].shape[0]
     length = jnp.minimum(length, total)
-    ys = jax.tree.map(lambda leaf: jnp.zeros((total, *leaf.shape), leaf.dtype), shapes)
 
     def iteration(count: Array, state: tuple[list, PyTree]) -> tuple[list, PyTree]:
         carry, ys = state
         time = length - 1 - count if reverse else count
         carry, y = step(carry, *jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, time, keepdims=False), xs))
-        write = jax.lax.dynamic_update_index_in_dim
-        return carry, jax.tree.map(lambda stack, value: write(stack, value, time, 0), ys, y)
+        return carry, stored(ys, y, time)
 
-    return jax.lax.fori_loop(0, length, iteration, (carry, ys))
+    return jax.lax.fori_loop(0, length, iteration, (carry, zero_from(length, total, shapes)))
+
+
+def zero_from(length: Array, total: int, shapes: PyTree) -> PyTree:
+    """Stacks of `total` arrays each, of which those from `length` on are zero; what the others hold is not defined.
+
+    Mostly all of them are about to be stored, and zeros in many large stacks cost as much as what is stored.
+    """
+    stacks = jax.tree.map(lambda leaf: jax.lax.empty((total, *leaf.shape), leaf.dtype), shapes)
+    nothing = jax.tree.map(zeros, shapes)
+    return jax.lax.fori_loop(length, total, lambda time, stacks: stored(stacks, nothing, time), stacks)
+
+
+def stored(stacks: PyTree, values: PyTree, time: Array) -> PyTree:
+    """The stacks with these values at `time`."""
+    write = jax.lax.dynamic_update_index_in_dim
+    return jax.tree.map(lambda stack, value: write(stack, value, time, 0), stacks, values)
 
 
 def choose(index: Array | None, sides: Iterable[Callable[[], PyTree]]) -> PyTree:
