@@ -24,10 +24,26 @@ CHEAP = {
         "gt",
         "integer_pow",
     ),
-    *("is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow"),
+    *(
+        "is_finite",
+        "le",
+        "log",
+        "log1p",
+        "logistic",
+        "lt",
+        "max",
+        "min",
+        "mul",
+        "ne",
+        "neg",
+        "not",
+        "one_minus_square",
+        "or",
+        "pow",
+    ),
     *("reduce_precision", "rsqrt", "select_n", "sign", "sqrt", "square", "sub", "tanh", "jit", "pjit"),
     *("broadcast_in_dim", "concatenate", "convert_element_type", "copy", "expand_dims", "iota", "pad", "reshape"),
-    *("slice", "split", "squeeze", "transpose"),
+    *("slice", "split", "squeeze", "stack", "transpose", "unstack"),
 }
 """Operations on single numbers, and rearrangements: a compiler fuses them with their neighbours."""
 
