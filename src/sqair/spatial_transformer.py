@@ -5,15 +5,21 @@
 shifted, bilinear sampling separates: one small matrix for the rows, one for the columns, whose entries are hat
 functions of the distance between a sampling point and a pixel. Outside, values fade to zero over one pixel.
 
-Axes: N slots; Y, X frame rows and columns; G, L glimpse rows and columns; C channels.
+A row of such a matrix has at most two entries, so a pixel is made of four (`sampled`): no product is needed, and none for
+the gradient of windows. That of the pixels would scatter to them; it is made by products with the matrices instead.
+
+Axes: N slots; Y, X frame rows and columns; G, L glimpse rows and columns; A, B those of either; C channels.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax.ad_checkpoint import checkpoint_name
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float, Int
 
 from sqair.config import ModelConfig
 
@@ -25,13 +31,100 @@ class Window(NamedTuple):
     shift: Float[Array, "*batch 2"]
 
 
+def sampling_points(
+    scale: Float[Array, ""], shift: Float[Array, ""], size_out: int, size_in: int
+) -> Float[Array, " out"]:
+    """Where `size_in` pixels are sampled, counted in pixels: at scale u + shift, for u evenly spaced on [-1, 1]."""
+    points = scale * jnp.linspace(-1.0, 1.0, size_out) + shift
+    return (points + 1) * (size_in - 1) / 2
+
+
 def hat_weights(
     scale: Float[Array, ""], shift: Float[Array, ""], size_out: int, size_in: int
 ) -> Float[Array, "out in"]:
     """Bilinear weights that sample `size_in` pixels at scale u + shift, for u evenly spaced on [-1, 1]."""
-    points = scale * jnp.linspace(-1.0, 1.0, size_out) + shift
-    pixels = (points + 1) * (size_in - 1) / 2
+    pixels = sampling_points(scale, shift, size_out, size_in)
     return jnp.maximum(0.0, 1.0 - jnp.abs(pixels[:, None] - jnp.arange(size_in)))
+
+
+class Taps(NamedTuple):
+    """The pixels that a sampling point on an axis lies between, on an axis with one more pixel at either end."""
+
+    before: Int[Array, " out"]
+    """The place of the first of them; the other one follows it."""
+    weights: Float[Array, "2 out"]
+    """What `hat_weights` has for them."""
+    slope: Float[Array, " out"]
+    """The derivative of the second weight by the sampling point, before that is counted in pixels."""
+
+
+def taps(scale: Float[Array, ""], shift: Float[Array, ""], size_out: int, size_in: int) -> Taps:
+    """The entries of `hat_weights` that are not zero. They are made of places, so rounding cannot part the two."""
+    pixels = sampling_points(scale, shift, size_out, size_in)
+    before = jnp.clip(jnp.floor(pixels), -1, size_in - 1)
+    weights = jnp.maximum(0.0, 1.0 - jnp.abs(pixels - before - jnp.arange(2)[:, None]))
+    slope = jnp.where((pixels > -1) & (pixels < size_in), (size_in - 1) / 2, jnp.zeros_like(pixels))
+    return Taps(before.astype(int) + 1, weights, slope)
+
+
+def two_taps(
+    source: Float[Array, "Y X C"], scale: Float[Array, "2"], shift: Float[Array, "2"], shape: tuple[int, int]
+) -> tuple[Taps, Taps]:
+    """Those of the rows and of the columns."""
+    (height, width, _), (rows, columns) = source.shape, shape
+    return taps(scale[1], shift[1], rows, height), taps(scale[0], shift[0], columns, width)
+
+
+def pick(
+    source: Float[Array, "Y X C"], rows: Int[Array, " G"], columns: Int[Array, " L"], weights: Float[Array, "G L"]
+) -> Float[Array, "G L C"]:
+    """The pixels of these rows and columns, times weights."""
+    height, width, channels = source.shape
+    line = source.reshape(height * width, channels)  # so that a place is one number
+    places = rows[:, None] * width + columns
+    return weights[..., None] * line.at[places].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def framed(source: Float[Array, "Y X C"]) -> Float[Array, "rows columns C"]:
+    """The source with a frame of zeros, one pixel wide."""
+    return jnp.pad(source, ((1, 1), (1, 1), (0, 0)))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def sampled(
+    source: Float[Array, "Y X C"], scale: Float[Array, "2"], shift: Float[Array, "2"], shape: tuple[int, int]
+) -> Float[Array, "G L C"]:
+    """The source at scale u + shift (x, y), for u on an even grid of `shape` (rows, columns) over [-1, 1] x [-1, 1]."""
+    rows, columns = two_taps(source, scale, shift, shape)
+    source = framed(source)
+    return sum(
+        pick(source, rows.before + a, columns.before + b, rows.weights[a, :, None] * columns.weights[b])
+        for a in range(2)
+        for b in range(2)
+    )
+
+
+@partial(sampled.defjvp, symbolic_zeros=True)
+def _sampled_jvp(shape: tuple[int, int], values: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """By windows: the difference of neighbours, weighted along the other axis. By pixels: products, see above."""
+    source, scale, shift = values
+    of_source, of_scale, of_shift = tangents
+    rows, columns = two_taps(source, scale, shift, shape)
+    down, right = (jnp.diff(framed(source), axis=axis) for axis in (0, 1))
+    by_row = sum(
+        pick(down, rows.before, columns.before + b, rows.slope[:, None] * columns.weights[b]) for b in range(2)
+    )
+    by_column = sum(
+        pick(right, rows.before + a, columns.before, rows.weights[a, :, None] * columns.slope) for a in range(2)
+    )
+    v, u = (jnp.linspace(-1.0, 1.0, size, dtype=source.dtype)[:, None] for size in shape)
+    change = by_row * v[:, None] * of_scale[1] + by_row * of_shift[1]
+    change = change + by_column * u * of_scale[0] + by_column * of_shift[0]
+    if not isinstance(of_source, SymbolicZero):
+        row_weights = hat_weights(scale[1], shift[1], shape[0], source.shape[0])
+        column_weights = hat_weights(scale[0], shift[0], shape[1], source.shape[1])
+        change = change + jnp.einsum("gy,yxc,lx->glc", row_weights, of_source, column_weights)
+    return sampled(source, scale, shift, shape), change
 
 
 class SpatialTransformer(eqx.Module):
@@ -67,10 +160,9 @@ class SpatialTransformer(eqx.Module):
 
     def read(self, x: Float[Array, "Y X C"], where: Float[Array, "4"]) -> Float[Array, "G L C"]:
         """ST(x, where): the glimpse at `where`."""
-        (scale_x, scale_y), (shift_x, shift_y) = self.window(where)
-        rows = hat_weights(scale_y, shift_y, self.glimpse[0], self.image[0])
-        columns = hat_weights(scale_x, shift_x, self.glimpse[1], self.image[1])
-        return jnp.einsum("gy,yxc,lx->glc", rows, x, columns)
+        window = self.window(where)
+        glimpse = sampled(x, window.scale, window.shift, self.glimpse)
+        return checkpoint_name(glimpse, "glimpse")  # kept for the gradient, not read again
 
     def write(self, glimpse: Float[Array, "G L C"], where: Float[Array, "4"]) -> Float[Array, "Y X C"]:
         """ST^-1(glimpse, where): an empty frame with the glimpse drawn into its window."""

@@ -20,6 +20,8 @@ CHEAP = {
         "eq",
         "exp",
         "expm1",
+        "floor",
+        "gather",
         "ge",
         "gt",
         "integer_pow",
