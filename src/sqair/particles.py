@@ -105,7 +105,9 @@ def run_batch(
     _, (summary, objects) = scan(step, parameters, start, encodings, data, length, halved=halved)
     if image is not None:
         of_particles = jax.vmap(image.log_likelihood, in_axes=(None, 0))
-        likelihood = jax.vmap(jax.vmap(of_particles))(frames_by_time, objects)
+        # time and batch as one axis: with both, a compiler finds worse layouts
+        together = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (frames_by_time, objects))
+        likelihood = jax.vmap(of_particles)(*together).reshape(-1, batch, particles)
         was_seen = (jnp.arange(len(likelihood)) < length)[:, None, None]
         summary = summary._replace(log_likelihood=jnp.where(was_seen, likelihood, 0.0))
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), summary)
