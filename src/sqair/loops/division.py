@@ -127,6 +127,9 @@ def product_over_iterations(equation: JaxprEqn, left: Array, right: Array) -> Ar
     over, batch = equation.params["dimension_numbers"]
     over = tuple((0, *(axis + 1 for axis in axes)) for axes in over)
     batch = tuple(tuple(axis + 1 for axis in axes) for axes in batch)
+    if not batch[0] and over[0] == over[1] == tuple(range(len(over[0]))):
+        left, right = (value.reshape(-1, *value.shape[len(over[0]) :]) for value in (left, right))
+        over = ((0,), (0,))
     return equation.primitive.bind(left, right, **equation.params | {"dimension_numbers": (over, batch)})
 
 
