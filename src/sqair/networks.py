@@ -26,6 +26,20 @@ HEAD_GAIN = 0.1
 """Output layers of heads start small, so that training starts from the biases in `config.py`."""
 
 
+@jax.custom_jvp
+def wide_product(x: Float[Array, " _"], weight: Float[Array, "F _"]) -> Float[Array, " F"]:
+    """W x with 32 bits or more; gradients pass back in the precision of W, like those of hidden layers."""
+    return jnp.matmul(x, weight.T, preferred_element_type=jnp.promote_types(weight.dtype, jnp.float32))
+
+
+@wide_product.defjvp
+def _wide_product_jvp(values: tuple[Array, Array], changes: tuple[Array, Array]) -> tuple[Array, Array]:
+    (x, weight), (of_x, of_weight) = values, changes
+    wide = jnp.promote_types(weight.dtype, jnp.float32)
+    change = of_x @ weight.T + x @ of_weight.T
+    return jnp.matmul(x, weight.T, preferred_element_type=wide), change.astype(wide)
+
+
 class Linear(eqx.nn.Linear):
     """Equinox's layer, multiplied from the right: in a batch the features then stay the last axis, without copies."""
 
@@ -35,8 +49,7 @@ class Linear(eqx.nn.Linear):
     def __call__(self, x: Float[Array, " _"], *, key: PRNGKeyArray | None = None) -> Float[Array, " F"]:
         """W x + b, with 32 bits or more."""
         assert self.bias is not None
-        wide = jnp.promote_types(self.weight.dtype, jnp.float32)
-        return jnp.matmul(x.astype(self.weight.dtype), self.weight.T, preferred_element_type=wide) + self.bias
+        return wide_product(x.astype(self.weight.dtype), self.weight) + self.bias
 
     def hidden(self, x: Float[Array, " _"]) -> Float[Array, " F"]:
         """ELU(W x + b), in the precision of W."""
