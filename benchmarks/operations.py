@@ -37,6 +37,10 @@ class Instruction(NamedTuple):
     operation: str
     text: str
 
+    def launches(self) -> bool:
+        """Whether it is work for the card; memory that is only set aside is not."""
+        return self.operation not in FREE and "AllocateBuffer" not in self.text
+
     def calls(self) -> list[str]:
         """The loop body or the sides of a conditional that it runs."""
         found = re.findall(r"(?:body|true_computation|false_computation)=%?([\w.\-]+)", self.text)
@@ -65,7 +69,7 @@ def count(text: str) -> list[dict[str, Any]]:
     while waiting:
         label, name = waiting.popleft()
         instructions = computations[name]
-        kinds = collections.Counter(each.operation for each in instructions if each.operation not in FREE)
+        kinds = collections.Counter(each.operation for each in instructions if each.launches())
         rows.append({"what": label, "operations": sum(kinds.values()), "kinds": dict(kinds.most_common())})
         for each in instructions:
             if each.operation == "while":
