@@ -80,6 +80,11 @@ class ImageModel(eqx.Module):
         self.pixels = PixelNoise(config)
         self.has_masks = config.background != "none"
 
+    @property
+    def precision(self) -> jnp.dtype:
+        """That of the decoder's weights; glimpses are drawn in it."""
+        return jax.tree.leaves(eqx.filter(self.decoder, eqx.is_inexact_array))[0].dtype
+
     def glimpses(self, what: Float[Array, "N W"]) -> Float[Array, "N G L C"]:
         """y_att = f_dec(what) of every slot; with masks, what shows of it."""
         if self.has_masks:
@@ -103,7 +108,7 @@ class ImageModel(eqx.Module):
     ) -> tuple[Float[Array, "Y X C"], Float[Array, "Y X 1"]]:
         """y_t before a background, and c_t, how much of that is hidden."""
         glimpses = jnp.where(objects.pres[:, None, None, None] > 0, self.masked(objects.what), 0.0)
-        drawn = self.transformer.write_all(glimpses, objects.where)
+        drawn = self.transformer.write_all(glimpses.astype(self.precision), objects.where)
         paint, masks = drawn[..., :-1], drawn[..., -1:]
         covered = jnp.minimum(1.0, masks)
         return (1 - covered) * background + paint / jnp.maximum(1.0, masks), covered
@@ -113,7 +118,7 @@ class ImageModel(eqx.Module):
         if background is not None:
             return self.painted(objects, background)[0]
         pres = objects.pres[:, None, None, None]
-        glimpses = jnp.where(pres > 0, self.glimpses(objects.what), 0.0)
+        glimpses = jnp.where(pres > 0, self.glimpses(objects.what), 0.0).astype(self.precision)
         canvas = self.transformer.write_all(glimpses, objects.where)  # eq. 1
         if self.mean_image is None:
             return canvas

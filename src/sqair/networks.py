@@ -19,25 +19,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sqair.config import ModelConfig
 from sqair.convolutions import Convolution
 from sqair.distributions import Gaussian
+from sqair.products import wide_product
 
 M = TypeVar("M")
 
 HEAD_GAIN = 0.1
 """Output layers of heads start small, so that training starts from the biases in `config.py`."""
-
-
-@jax.custom_jvp
-def wide_product(x: Float[Array, " _"], weight: Float[Array, "F _"]) -> Float[Array, " F"]:
-    """W x with 32 bits or more; gradients pass back in the precision of W, like those of hidden layers."""
-    return jnp.matmul(x, weight.T, preferred_element_type=jnp.promote_types(weight.dtype, jnp.float32))
-
-
-@wide_product.defjvp
-def _wide_product_jvp(values: tuple[Array, Array], changes: tuple[Array, Array]) -> tuple[Array, Array]:
-    (x, weight), (of_x, of_weight) = values, changes
-    wide = jnp.promote_types(weight.dtype, jnp.float32)
-    change = of_x @ weight.T + x @ of_weight.T
-    return jnp.matmul(x, weight.T, preferred_element_type=wide), change.astype(wide)
 
 
 class Linear(eqx.nn.Linear):
@@ -49,7 +36,7 @@ class Linear(eqx.nn.Linear):
     def __call__(self, x: Float[Array, " _"], *, key: PRNGKeyArray | None = None) -> Float[Array, " F"]:
         """W x + b, with 32 bits or more."""
         assert self.bias is not None
-        return wide_product(x.astype(self.weight.dtype), self.weight) + self.bias
+        return wide_product(x.astype(self.weight.dtype), self.weight.T) + self.bias
 
     def hidden(self, x: Float[Array, " _"]) -> Float[Array, " F"]:
         """ELU(W x + b), in the precision of W."""
@@ -80,7 +67,7 @@ class GRUCell(eqx.nn.GRUCell):
 def halved(model: M) -> M:
     """The model with the weights of its layers in bfloat16, and so with most of its hidden units in it, too.
 
-    What layers give out as statistics or glimpses, states of RNNs, samples, densities and windows keep 32 bits.
+    What layers give out as statistics, states of RNNs, samples, densities, windows and canvases keep 32 bits.
     """
 
     def is_layer(node: Any) -> bool:

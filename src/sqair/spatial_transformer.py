@@ -5,10 +5,11 @@
 shifted, bilinear sampling separates: one small matrix for the rows, one for the columns, whose entries are hat
 functions of the distance between a sampling point and a pixel. Outside, values fade to zero over one pixel.
 
-A row of such a matrix has at most two entries, so a pixel is made of four (`sampled`): no product is needed, and none for
-the gradient of windows. That of the pixels would scatter to them; it is made by products with the matrices instead.
+Writing multiplies by these matrices. Their rows have at most two entries that are not zero, so reading needs no
+product: a pixel of a glimpse is made of four of the frame (`sampled`), and the gradient by the window of their
+differences. Only the gradient by the frame, rarely wanted, is made by products; sampling would have to scatter it.
 
-Axes: N slots; Y, X frame rows and columns; G, L glimpse rows and columns; A, B those of either; C channels.
+Axes: N slots; Y, X frame rows and columns; G, L glimpse rows and columns; C channels.
 """
 
 from functools import partial
@@ -22,6 +23,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, Int
 
 from sqair.config import ModelConfig
+from sqair.products import wide_product
 
 
 class Window(NamedTuple):
@@ -97,27 +99,19 @@ def sampled(
     """The source at scale u + shift (x, y), for u on an even grid of `shape` (rows, columns) over [-1, 1] x [-1, 1]."""
     rows, columns = two_taps(source, scale, shift, shape)
     source = framed(source)
-    return sum(
-        pick(source, rows.before + a, columns.before + b, rows.weights[a, :, None] * columns.weights[b])
-        for a in range(2)
-        for b in range(2)
-    )
+
+    def corner(a: int, b: int) -> Float[Array, "G L C"]:
+        return pick(source, rows.before + a, columns.before + b, rows.weights[a, :, None] * columns.weights[b])
+
+    return corner(0, 0) + corner(0, 1) + corner(1, 0) + corner(1, 1)
 
 
 @partial(sampled.defjvp, symbolic_zeros=True)
 def _sampled_jvp(shape: tuple[int, int], values: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """By windows: the difference of neighbours, weighted along the other axis. By pixels: products, see above."""
     source, scale, shift = values
     of_source, of_scale, of_shift = tangents
-    rows, columns = two_taps(source, scale, shift, shape)
-    down, right = (jnp.diff(framed(source), axis=axis) for axis in (0, 1))
-    by_row = sum(
-        pick(down, rows.before, columns.before + b, rows.slope[:, None] * columns.weights[b]) for b in range(2)
-    )
-    by_column = sum(
-        pick(right, rows.before + a, columns.before, rows.weights[a, :, None] * columns.slope) for a in range(2)
-    )
-    v, u = (jnp.linspace(-1.0, 1.0, size, dtype=source.dtype)[:, None] for size in shape)
+    by_row, by_column = slopes(source, scale, shift, shape)
+    u, v = (jnp.linspace(-1.0, 1.0, size, dtype=source.dtype)[:, None] for size in (shape[1], shape[0]))
     change = by_row * v[:, None] * of_scale[1] + by_row * of_shift[1]
     change = change + by_column * u * of_scale[0] + by_column * of_shift[0]
     if not isinstance(of_source, SymbolicZero):
@@ -125,6 +119,22 @@ def _sampled_jvp(shape: tuple[int, int], values: tuple, tangents: tuple) -> tupl
         column_weights = hat_weights(scale[0], shift[0], shape[1], source.shape[1])
         change = change + jnp.einsum("gy,yxc,lx->glc", row_weights, of_source, column_weights)
     return sampled(source, scale, shift, shape), change
+
+
+def slopes(
+    source: Float[Array, "Y X C"], scale: Float[Array, "2"], shift: Float[Array, "2"], shape: tuple[int, int]
+) -> tuple[Float[Array, "G L C"], Float[Array, "G L C"]]:
+    """The derivatives of `sampled` by the sampling points: differences along an axis, weighted along the other."""
+    rows, columns = two_taps(source, scale, shift, shape)
+    down, right = (jnp.diff(framed(source), axis=axis) for axis in (0, 1))
+
+    def of_row(b: int) -> Float[Array, "G L C"]:
+        return pick(down, rows.before, columns.before + b, rows.slope[:, None] * columns.weights[b])
+
+    def of_column(a: int) -> Float[Array, "G L C"]:
+        return pick(right, rows.before + a, columns.before, rows.weights[a, :, None] * columns.slope)
+
+    return of_row(0) + of_row(1), of_column(0) + of_column(1)
 
 
 class SpatialTransformer(eqx.Module):
@@ -169,16 +179,22 @@ class SpatialTransformer(eqx.Module):
         return self.write_all(glimpse[None], where[None])
 
     def write_all(self, glimpses: Float[Array, "N G L C"], where: Float[Array, "N 4"]) -> Float[Array, "Y X C"]:
-        """The sum of ST^-1 over glimpses, made by one product: no frame of a single glimpse is ever there."""
-        rows, columns = jax.vmap(self._drawing_weights)(where)
-        across = jnp.einsum("nglc,nxl->ngxc", glimpses, columns)
-        return jnp.einsum("nyg,ngxc->yxc", rows, across)
+        """The sum of ST^-1 over glimpses, with 32 bits, made in the precision of the glimpses.
 
-    def _drawing_weights(self, where: Float[Array, "4"]) -> tuple[Float[Array, "Y G"], Float[Array, "X L"]]:
-        """Bilinear weights of a glimpse's rows and columns in those of the frame."""
+        One product sums over slots, too: no frame of a single glimpse is ever there.
+        """
+        slots, height, width, channels = glimpses.shape
+        rows, columns = (weights.astype(glimpses.dtype) for weights in jax.vmap(self._drawing_weights)(where))
+        lines = jnp.moveaxis(glimpses, -1, -2).reshape(slots, height * channels, width)
+        across = (lines @ columns).reshape(slots * height, channels * self.image[1])
+        drawn = wide_product(jnp.moveaxis(rows, 0, 1).reshape(-1, slots * height), across)
+        return jnp.moveaxis(drawn.reshape(self.image[0], channels, self.image[1]), 1, -1)
+
+    def _drawing_weights(self, where: Float[Array, "4"]) -> tuple[Float[Array, "Y G"], Float[Array, "L X"]]:
+        """Bilinear weights of a glimpse's rows in those of the frame, and of its columns."""
         (scale_x, scale_y), (shift_x, shift_y) = self.window(where)
         rows = hat_weights(1 / scale_y, -shift_y / scale_y, self.image[0], self.glimpse[0])
-        return rows, hat_weights(1 / scale_x, -shift_x / scale_x, self.image[1], self.glimpse[1])
+        return rows, hat_weights(1 / scale_x, -shift_x / scale_x, self.image[1], self.glimpse[1]).T
 
     def boxes(self, where: Float[Array, "*batch 4"]) -> Float[Array, "*batch 4"]:
         """Pixel boxes (left, top, width, height); a window over the pixels a to b has left a and width b - a + 1."""

@@ -54,7 +54,7 @@ def is_costly(primitive: Any, *factors: Any, **params: Any) -> bool:
     """Whether the result of an operation is saved for the backward pass (a policy of `jax.checkpoint`).
 
     A product of two things that both differ from row to row of a batch is quickly made again: it is saved only if it
-    is smaller than both. So a glimpse is saved, but not what reading or writing it has in between.
+    is smaller than both. What has a name (`jax.ad_checkpoint.checkpoint_name`) is saved whatever it is.
     """
     if primitive.name == "dot_general" and params["dimension_numbers"][1][0]:
         left, right = factors
