@@ -110,9 +110,11 @@ def unite(propagated: T, discovered: T, pres: Float[Array, " M"], slots: int) ->
     """
     chosen = front(pres, slots)
 
+    def take(mask: Bool[Array, "slots _"], candidates: Array) -> Array:
+        mask = mask.reshape(mask.shape + (1,) * (candidates.ndim - 1))
+        return jnp.where(mask, candidates, 0).sum(1, dtype=candidates.dtype)
+
     def merge(old: Array, new: Array) -> Array:
-        both = jnp.concatenate([old, new])
-        mask = chosen.reshape(chosen.shape + (1,) * (both.ndim - 1))
-        return jnp.where(mask, both, 0).sum(1, dtype=both.dtype)
+        return take(chosen[:, : len(old)], old) + take(chosen[:, len(old) :], new)
 
     return jax.tree.map(merge, propagated, discovered)
