@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from sqair import loops
@@ -243,6 +244,20 @@ def test_large_arrays_are_saved_by_themselves(monkeypatch):
         assert_close(fresh(*arguments), gradient(reference)(*arguments))
 
 
+@pytest.mark.usefixtures("x64")
+def test_what_memory_held_before_does_not_matter(monkeypatch):
+    """Stacks begin with what is not zeroed, except on a CPU: so here they begin with what would spoil everything."""
+
+    def spoiled(shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jnp.full(shape, jnp.nan if jnp.issubdtype(dtype, jnp.inexact) else 1, dtype)
+
+    monkeypatch.setattr(jax.lax, "empty", spoiled)
+    fresh = jax.jit(jax.value_and_grad(functools.partial(objective, loops.scan), argnums=(0, 1, 2), has_aux=True))
+    for length in (0, 3, T):
+        arguments = (weights(), start().hidden, inputs()[0], jnp.array([1, 0, 1, 1, 0]), jnp.array(length))
+        assert_close(fresh(*arguments), gradient(reference)(*arguments))
+
+
 def test_what_is_saved_can_be_halved():
     """Values are the same; gradients have as many digits as bfloat16 leaves them; half of the bytes are saved."""
     arguments = (weights(), start().hidden, inputs()[0], jnp.array([1, 0, 1, 1, 0]), jnp.array(4))
@@ -330,6 +345,26 @@ def test_a_product_that_grows_is_made_again():
     assert min(saved) == 1  # ys
     assert small * large in saved  # the gradient of xs
     assert max(saved) == small * large, "with the large product saved as well it would be more"
+
+
+def test_what_has_a_name_is_saved():
+    """A cheap result is made again, unless it has a name: then the iterations' stacks hold it."""
+
+    def stacks(result: Any) -> int:
+        def one(w: tuple, c: jax.Array, x: jax.Array, d: tuple) -> tuple[jax.Array, tuple]:
+            return c * jnp.tanh(result(jnp.exp(c + x))), ()
+
+        def value(xs: jax.Array) -> jax.Array:
+            return loops.scan(one, (), jnp.array(0.5), xs, (), jnp.array(T))[0]
+
+        loop, *_ = [
+            equation
+            for equation, _ in equations(jax.make_jaxpr(jax.grad(value))(jnp.ones(T)).jaxpr)
+            if equation.primitive.name == "while" and len(equation.outvars) > 2
+        ]
+        return sum(var.aval.size // T for var in loop.outvars if var.aval.shape[:1] == (T,))
+
+    assert stacks(lambda x: checkpoint_name(x, "kept")) == stacks(lambda x: x) + 1
 
 
 def test_what_is_passed_over_is_not_run():

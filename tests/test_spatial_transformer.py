@@ -144,6 +144,19 @@ def test_gradients_are_finite_differences(x64, direction, image, glimpse, channe
         np.testing.assert_allclose((by_pixels * along).sum(), (ahead - behind) / (2 * small), rtol=1e-6)
 
 
+def test_reading_multiplies_no_matrices():
+    """Nor does its gradient by the window; that by the frame does, and sums over all who read from the same one."""
+    spatial = make((9, 13), (5, 4))
+    x, where = jnp.asarray(np.random.default_rng(0).random((9, 13, 1), np.float32)), jnp.zeros((3, 4))
+
+    def value(x, where):
+        return jnp.square(jax.vmap(spatial.read, in_axes=(None, 0))(x, where)).sum()
+
+    assert "dot_general" not in str(jax.make_jaxpr(jax.grad(value, argnums=1))(x, where))
+    one_by_one = sum(jax.grad(value)(x, window[None]) for window in where)
+    np.testing.assert_allclose(jax.grad(value)(x, where), one_by_one, rtol=1e-5)
+
+
 # --- where, windows and boxes
 
 

@@ -109,7 +109,8 @@ def sampled(
 @partial(sampled.defjvp, symbolic_zeros=True)
 def _sampled_jvp(shape: tuple[int, int], values: tuple, tangents: tuple) -> tuple[Array, Array]:
     source, scale, shift = values
-    of_source, of_scale, of_shift = tangents
+    of_source, *of_window = tangents
+    of_scale, of_shift = (jnp.zeros(2, scale.dtype) if isinstance(it, SymbolicZero) else it for it in of_window)
     by_row, by_column = slopes(source, scale, shift, shape)
     u, v = (jnp.linspace(-1.0, 1.0, size, dtype=source.dtype)[:, None] for size in (shape[1], shape[0]))
     change = by_row * v[:, None] * of_scale[1] + by_row * of_shift[1]
