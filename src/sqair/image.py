@@ -82,8 +82,9 @@ class ImageModel(eqx.Module):
 
     @property
     def precision(self) -> jnp.dtype:
-        """That of the decoder's weights; glimpses are drawn in it."""
-        return jax.tree.leaves(eqx.filter(self.decoder, eqx.is_inexact_array))[0].dtype
+        """That of the decoder's weights, where it has any; glimpses are drawn in it."""
+        weights = jax.tree.leaves(eqx.filter(self.decoder, eqx.is_inexact_array))
+        return jnp.result_type(*weights) if weights else jnp.result_type(float)
 
     def glimpses(self, what: Float[Array, "N W"]) -> Float[Array, "N G L C"]:
         """y_att = f_dec(what) of every slot; with masks, what shows of it."""
