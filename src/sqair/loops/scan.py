@@ -72,9 +72,13 @@ def scan_until(length: Array, step: Callable, carry: list, xs: PyTree, *, revers
 def zero_from(length: Array, total: int, shapes: PyTree) -> PyTree:
     """Stacks of `total` arrays each, of which those from `length` on are zero; what the others hold is not defined.
 
-    Mostly all of them are about to be stored, and zeros in many large stacks cost as much as what is stored.
+    Mostly all of them are about to be stored, and zeros in many large stacks cost as much as what is stored. Whole
+    numbers begin as zeros: some tell which side of a conditional is taken, and under `jax.vmap` some versions of jax
+    take empty memory for something that differs between its members.
     """
-    stacks = jax.tree.map(lambda leaf: jax.lax.empty((total, *leaf.shape), leaf.dtype), shapes)
+    stacks = jax.tree.map(
+        lambda leaf: (jax.lax.empty if is_float(leaf) else jnp.zeros)((total, *leaf.shape), leaf.dtype), shapes
+    )
     nothing = jax.tree.map(zeros, shapes)
     return jax.lax.fori_loop(length, total, lambda time, stacks: stored(stacks, nothing, time), stacks)
 
