@@ -270,6 +270,20 @@ def test_any_csv_file(content: str) -> None:
         parse_csv(content, "x", {})
 
 
+@pytest.mark.parametrize("rate", [25, 25.0])
+def test_rate_of_a_json_file_may_be_whole(rate: float) -> None:
+    content = {"format_version": 1, "columns": list(FIELDS), "rows": [], "rate": rate}
+    found = parse_json(json.dumps(content), "x", {}).rate
+    assert isinstance(found, float)
+    assert found == 25
+
+
+def test_rate_beyond_all_numbers() -> None:
+    content = {"format_version": 1, "columns": list(FIELDS), "rows": [], "rate": 10**400}
+    with pytest.raises(UserError, match="`rate` of tracks must be a positive number"):
+        parse_json(json.dumps(content), "x", {})
+
+
 @settings(max_examples=1500, database=None)
 @given((json_files | values).map(json.dumps))
 def test_any_json_file(content: str) -> None:

@@ -4,6 +4,7 @@ Axes: n rows.
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,7 +55,7 @@ def check_clip(frames: Any, size: Any, rate: Any, source: Any) -> None:
     ):
         raise UserError(f"`size` of tracks must be (height, width) in pixels, not {_short(size)}")
     number = isinstance(rate, float | int) and not isinstance(rate, bool)
-    if rate is not None and not (number and 0 < rate < math.inf):
+    if rate is not None and not (number and 0 < rate <= sys.float_info.max):
         raise UserError(f"`rate` of tracks must be a positive number of frames per second, not {_short(rate)}")
     if not isinstance(source, str):
         raise UserError("`source` of tracks must be text")

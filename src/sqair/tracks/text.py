@@ -264,6 +264,8 @@ def _tracks(arrays: dict[str, ndarray], table: Table, clip: dict[str, Any]) -> T
         check_clip(clip["frames"], clip.get("size"), clip.get("rate"), clip.get("source", ""))
     except UserError as error:
         raise UserError(f"{table.name}: {error}") from error
+    if clip.get("rate") is not None:
+        clip |= {"rate": float(clip["rate"])}  # JSON knows whole numbers, too
     unknown = {"where": np.full((rows, 4), np.nan), "presence": np.full(rows, np.nan), "spread": np.full(rows, np.nan)}
     with np.errstate(over="ignore"):
         floats = {name: array.astype(np.float32) for name, array in (unknown | arrays).items() if array.dtype == float}
