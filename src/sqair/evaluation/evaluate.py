@@ -30,6 +30,11 @@ ROWS = {"cpu": 512, "gpu": 8192}
 """Particles of all sequences that run side by side."""
 MOST_SEQUENCES = 32
 """Sequences of a batch, unless there are few particles."""
+PRODUCTS = "tensorfloat32"
+"""Precision of matrix products where there are tensor cores, however a model was trained; elsewhere they have 32 bits.
+
+On 512 test sequences of sqair-conv with K = 1000 it moves log p by 0.001 nats, where the standard error is 13, and
+takes less than half the time (record 2026-11-16_sqair_conv)."""
 
 
 def evaluate(
@@ -38,7 +43,7 @@ def evaluate(
     """The keys of `evaluate --json` in their order; None where there is no truth or no meaning.
 
     `sequences` of the source's fixed list with this seed are used, `batch` at a time. `model` is its kind and `data`
-    the source's name: the caller may put better names in. Matrix products are exact, however the model was trained.
+    the source's name: the caller may put better names in.
     """
     if particles < 1:
         raise UserError(f"the number of particles must be at least 1, not {particles}")
@@ -86,7 +91,7 @@ def infer(
         check_frames(model, data.frames)
         count = len(data.frames)
         frames = jnp.asarray(data.frames)[jnp.arange(batch) % count]  # the last batch is filled up, so one shape serves
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision(PRODUCTS):
             found = batch_posterior(model, key, frames, first + jnp.arange(batch), particles, chunk)
         pair = jax.tree.map(lambda leaf: leaf[:count], found), data._replace(frames=data.frames[:, :0])  # noqa: B023
         if ready is not None:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sqair.data import Source
 from sqair.evaluation.blocks import in_blocks
-from sqair.evaluation.evaluate import ROWS, check_frames, evenly
+from sqair.evaluation.evaluate import PRODUCTS, ROWS, check_frames, evenly
 from sqair.image import as_frames
 from sqair.model import SequenceModel
 from sqair.particles import draw_particles, particle_filter
@@ -34,7 +34,7 @@ def fivo(model: SequenceModel, source: Source, *, sequences: int, particles: int
         data = source.fixed(here, seed, first)
         check_frames(model, data.frames)
         frames = jnp.asarray(data.frames)[jnp.arange(batch) % here]
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision(PRODUCTS):
             bounds.append(np.asarray(batch_fivo(model, key, frames, first + jnp.arange(batch), particles))[:here])
     values = np.concatenate(bounds).astype(np.float64)
     error = float(values.std(ddof=1) / math.sqrt(sequences)) if sequences > 1 else None
