@@ -170,6 +170,8 @@ class DataConfig:
     """T, frames in a sequence."""
     size: tuple[int, int] = (50, 50)
     """Height and width of a frame in pixels."""
+    sequences: int = 0
+    """Of a file, train on the first so many only; 0 for all. What is held out for validation stays the same."""
     max_digits: int = 2
     """The number of digits is uniform over 0 to this."""
     digit_scale: float = 1.0
@@ -356,10 +358,19 @@ PRESETS: dict[str, Preset] = {
                 decoder_features=(64, 64),
                 decoder_strides=(2, 2),
             ),
-            where_prior_mean=(-2.0, -1.0, 0.0, 0.0),
+            scale_limits=(0.1, 0.9),
+            width_limits=(0.04, 0.4),
+            where_prior_mean=(-0.35, -0.3, 0.0, 0.0),  # a glimpse at its own size: 12 pixels wide, 28 high
         ),
         data=DataConfig(length=5, size=(64, 64)),
-        train=TrainConfig(learning_rate=3e-4, stage=2_000),
+        train=TrainConfig(
+            learning_rate=3e-4,
+            stage=2_000,
+            discovery_cost=10.0,
+            discovery_dropout=0.4,
+            patience=10,
+            validation_sequences=350,
+        ),
     ),
     "tiny": Preset(
         model=ModelConfig(image=(32, 32), glimpse=(12, 12), max_objects=2, what_size=16, width=64),

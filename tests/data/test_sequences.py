@@ -241,6 +241,19 @@ def test_file_splits(file):
             source.fixed(len(expected) + 1)
 
 
+def test_some_of_a_file(file):
+    """Fewer for training, the same for validation; no more than there are, and of a generator none."""
+    config = replace(file, sequences=3)
+    assert_equal(open_data(config, "train").fixed(3), open_data(file, "train").fixed(3))
+    with pytest.raises(UserError, match="only 3 sequences"):
+        open_data(config, "train").fixed(4)
+    assert_equal(open_data(config, "validation").fixed(3), open_data(file, "validation").fixed(3))
+    with pytest.raises(UserError, match=r"20 sequences for training; set data\.sequences to no more, not 999"):
+        open_data(replace(file, sequences=999), "train")
+    with pytest.raises(UserError, match=r"data\.sequences is for files"):
+        open_data(DataConfig(sequences=3), "train")
+
+
 def test_file_batches(file):
     """Random rows of the file with their truth, in a compiled function; in time all of them."""
     source = open_data(replace(file, length=2), "train")

@@ -93,6 +93,10 @@ _make = jax.jit(make_sequences, static_argnames=("config", "count"))
 def open_data(config: DataConfig, split: Split) -> Source:
     """The source that `config` names, a generator or a file; everything that cannot work is refused here."""
     if config.name in MOTIONS:
+        if config.sequences:
+            raise UserError(
+                f"data.sequences is for files of sequences; of {config.name} there is no end, so leave it 0"
+            )
         digits = rescale(load_digits(config.digits, split), config.digit_scale)
         check_fits(digits, config)
         return GeneratedSource(jax.tree.map(jnp.asarray, digits), config)
@@ -106,6 +110,8 @@ def file_source(sequences: Sequences, config: DataConfig, split: Split) -> FileS
     """A source of the content of the file `config.name`, as `load_sequences` gives it."""
     _check_frames(sequences.frames, config)
     cut = _split(_cut(sequences, config.length), split, config.name)
+    if split == "train" and config.sequences:
+        cut = _first(cut, config)
     return FileSource(jax.tree.map(jnp.asarray, cut), config.name)
 
 
@@ -253,6 +259,17 @@ def _split(sequences: Sequences, split: Split, path: str) -> Sequences:
         split
     ]
     return jax.tree.map(lambda values: values[part], sequences)
+
+
+def _first(sequences: Sequences, config: DataConfig) -> Sequences:
+    """As many training sequences as are wanted."""
+    available = len(sequences.frames)
+    if config.sequences > available:
+        raise UserError(
+            f"{config.name} has {available} sequences for training; set data.sequences to no more, "
+            f"not {config.sequences}, or 0 for all"
+        )
+    return jax.tree.map(lambda values: values[: config.sequences], sequences)
 
 
 def _to_floats(sequences: Sequences) -> Sequences:
