@@ -242,12 +242,20 @@ def test_file_splits(file):
 
 
 def test_some_of_a_file(file):
-    """Fewer for training, the same for validation; no more than there are, and of a generator none."""
-    config = replace(file, sequences=3)
-    assert_equal(open_data(config, "train").fixed(3), open_data(file, "train").fixed(3))
-    with pytest.raises(UserError, match="only 3 sequences"):
-        open_data(config, "train").fixed(4)
-    assert_equal(open_data(config, "validation").fixed(3), open_data(file, "validation").fixed(3))
+    """Batches are of the first three, by the program that serves for others; validation is the same."""
+    programs = []
+
+    @eqx.filter_jit
+    def draw(source):
+        programs.append(source)
+        return source.batch(jax.random.key(0), 200).frames
+
+    whole = [frames.tobytes() for frames in load_sequences(file.name).frames]
+    for count in (3, 7):
+        drawn = to_bytes(Sequences(draw(open_data(replace(file, sequences=count), "train")))).frames
+        assert {whole.index(frames.tobytes()) for frames in drawn} == set(range(count))
+    assert len(programs) == 1
+    assert_equal(open_data(replace(file, sequences=3), "validation").fixed(3), open_data(file, "validation").fixed(3))
     with pytest.raises(UserError, match=r"20 sequences for training; set data\.sequences to no more, not 999"):
         open_data(replace(file, sequences=999), "train")
     with pytest.raises(UserError, match=r"data\.sequences is for files"):
