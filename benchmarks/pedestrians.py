@@ -44,6 +44,8 @@ SEQUENCES = 3500
 """For training and validation, as in App. E."""
 TESTED = 1000
 """For the test."""
+OWN = ("seed", "learning_rate", "discovery_cost", "discovery_dropout")
+"""What members of a run may differ in, with `--sweep`, as a row of the record tells it."""
 ENDED = ("finished", "stopped early")
 """How run.json says that there is nothing left to train."""
 
@@ -116,9 +118,9 @@ def tested(folder: Path, source: FileSource, particles: int, seed: int) -> dict[
         | {name: float(right[true == number].mean()) for name, right in each.items()}
         for number in np.unique(true).tolist()
     ]
-    known = {"seed": training["train"]["seed"], "step": training["step"]}
-    bound = {"validation_bound": training.get("validation_bound")}
-    return known | bound | evaluate.bounds(found) | evaluate.counts(found, truth) | {"by_number": by_number}
+    known = {"step": training["step"], "validation_bound": training.get("validation_bound")}
+    own = {name: training["train"].get(name) for name in OWN}
+    return own | known | evaluate.bounds(found) | evaluate.counts(found, truth) | {"by_number": by_number}
 
 
 def commonest(source: FileSource) -> float:

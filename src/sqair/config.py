@@ -287,6 +287,9 @@ VRNN_TRAINING = TrainConfig(
 )
 """Ours for VRNN: FIVO on whole sequences; there is no discovery to restrain."""
 
+COMING_AND_GOING = TrainConfig(discovery_cost=80.0, discovery_cost_steps=25_000, discovery_dropout=0.4)
+"""Ours where objects appear at any time: they are looked for more often, and what explains nothing costs for long."""
+
 AUTHORS_SWITCHES: dict[str, Any] = {
     "shift_limit": 1.0,
     "where_prior": "autoregressive",
@@ -363,14 +366,7 @@ PRESETS: dict[str, Preset] = {
             where_prior_mean=(-0.35, -0.3, 0.0, 0.0),  # a glimpse at its own size: 12 pixels wide, 28 high
         ),
         data=DataConfig(length=5, size=(64, 64)),
-        train=TrainConfig(
-            learning_rate=3e-4,
-            stage=2_000,
-            discovery_cost=10.0,
-            discovery_dropout=0.4,
-            patience=10,
-            validation_sequences=350,
-        ),
+        train=replace(COMING_AND_GOING, learning_rate=3e-4, stage=2_000, patience=10),
     ),
     "tiny": Preset(
         model=ModelConfig(image=(32, 32), glimpse=(12, 12), max_objects=2, what_size=16, width=64),
