@@ -21,8 +21,10 @@ from benchmarks.learning import MOST_REDISCOVERIES
 from benchmarks.prediction import named
 from benchmarks.record import write_record
 from sqair.commands.common import launch_whole_loops
-from sqair.data import Source, open_data
+from sqair.data import Sequences, Source, open_data
 from sqair.evaluation import evaluate
+from sqair.evaluation.likelihood import Posterior
+from sqair.model import SequenceModel
 from sqair.settings import to_dict
 from sqair.training.checkpoint import load_model, read_card
 from sqair.training.resume import newest
@@ -34,12 +36,19 @@ COUNTING = 0.98
 def look(folder: Path, source: Source, sequences: int, particles: int, seed: int) -> dict[str, Any]:
     """Bounds, counting and rediscoveries of one member; tracks are not scored, which would take longer."""
     model = load_model(folder)
+    found, truth = gather(model, source, sequences, particles, seed)
+    again = evaluate.rediscoveries(model, found, truth)
+    return {**evaluate.bounds(found), **evaluate.counts(found, truth), "rediscoveries_per_frame": again}
+
+
+def gather(
+    model: SequenceModel, source: Source, sequences: int, particles: int, seed: int
+) -> tuple[Posterior, Sequences]:
+    """The posterior of all sequences, without samples of objects, and the truth about them."""
     batches = evaluate.infer(model, source, sequences=sequences, particles=particles, seed=seed)
     pairs = [(found._replace(sample=None), truth) for found, truth in batches]
     found, truth = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pairs)
-    found = evaluate.in_doubles(found, particles)
-    again = evaluate.rediscoveries(model, found, truth)
-    return {**evaluate.bounds(found), **evaluate.counts(found, truth), "rediscoveries_per_frame": again}
+    return evaluate.in_doubles(found, particles), truth
 
 
 def has_reached(row: dict[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from benchmarks.sections import (
     learning_groups,
     link,
     of_kind,
+    pedestrians,
     read_records,
     section,
     seeds,
@@ -126,7 +127,7 @@ def page(records_folder: Path = RECORDS, weights: Path = WEIGHTS) -> str:
     rows = [[link(r), r["file"], r["device"], r["code"], r["command"]] for r in records]
     every = section("Records", "All of them, oldest first.", table(head, rows) if rows else "none")
     parts = [INTRO, aims(records, weights), speed(records), growth(records), learning(records), seeds(records)]
-    return "\n".join([*parts, shipped(records, weights), every])
+    return "\n".join([*parts, pedestrians(records), shipped(records, weights), every])
 
 
 def main() -> None:

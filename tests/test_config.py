@@ -232,6 +232,21 @@ def test_the_papers_numbers():
     assert paper.precision == "float32"
 
 
+def test_pedestrians_as_in_the_appendix():
+    """App. E: sizes, T from 3 to 5, early stopping; a glimpse begins at about its own size."""
+    chosen = preset("sqair-pedestrians")
+    model, train = chosen.model, chosen.train
+    assert (model.image, model.glimpse, model.width, model.max_objects) == ((64, 64), (28, 12), 128, 3)
+    assert (model.conv.features, model.conv.decoder_hidden) == ((16, 32, 64, 64), 128)
+    assert model.conv.decoder_maps * 7 * 3 == 1344
+    assert (train.first_length, chosen.data.length) == (3, 5)
+    assert train.patience > 0
+    limits = model.width_limits, model.scale_limits
+    for (low, high), logit, pixels in zip(limits, model.where_prior_mean[:2], (12, 28), strict=True):
+        share = low + (high - low) / (1 + math.exp(-logit))
+        assert 64 * share == pytest.approx(pixels, rel=0.1)
+
+
 def test_configs_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Preset().model.width = 3  # pyright: ignore[reportAttributeAccessIssue]

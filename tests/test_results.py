@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_without_records_nothing_is_claimed(folder: Folder) -> None:
     page = folder.page()
-    for title in ("Speed", "Growth", "Learning", "Seeds", "Shipped models"):
+    for title in ("Speed", "Growth", "Learning", "Seeds", "Pedestrians", "Shipped models"):
         text = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
         assert "not yet measured" in text
     lines = page.partition("## Aims\n")[2].partition("\n## ")[0].splitlines()

@@ -170,6 +170,8 @@ class DataConfig:
     """T, frames in a sequence."""
     size: tuple[int, int] = (50, 50)
     """Height and width of a frame in pixels."""
+    sequences: int = 0
+    """Of a file, train on the first so many only; 0 for all. What is held out for validation stays the same."""
     max_digits: int = 2
     """The number of digits is uniform over 0 to this."""
     digit_scale: float = 1.0
@@ -285,6 +287,9 @@ VRNN_TRAINING = TrainConfig(
 )
 """Ours for VRNN: FIVO on whole sequences; there is no discovery to restrain."""
 
+COMING_AND_GOING = TrainConfig(discovery_cost=80.0, discovery_cost_steps=25_000, discovery_dropout=0.4)
+"""Ours where objects appear at any time: they are looked for more often, and what explains nothing costs for long."""
+
 AUTHORS_SWITCHES: dict[str, Any] = {
     "shift_limit": 1.0,
     "where_prior": "autoregressive",
@@ -356,10 +361,12 @@ PRESETS: dict[str, Preset] = {
                 decoder_features=(64, 64),
                 decoder_strides=(2, 2),
             ),
-            where_prior_mean=(-2.0, -1.0, 0.0, 0.0),
+            scale_limits=(0.1, 0.9),
+            width_limits=(0.04, 0.4),
+            where_prior_mean=(-0.35, -0.3, 0.0, 0.0),  # a glimpse at its own size: 12 pixels wide, 28 high
         ),
         data=DataConfig(length=5, size=(64, 64)),
-        train=TrainConfig(learning_rate=3e-4, stage=2_000),
+        train=replace(COMING_AND_GOING, learning_rate=3e-4, stage=2_000, patience=10),
     ),
     "tiny": Preset(
         model=ModelConfig(image=(32, 32), glimpse=(12, 12), max_objects=2, what_size=16, width=64),

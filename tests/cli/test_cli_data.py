@@ -53,6 +53,17 @@ def test_decoded_frames_go_to_another_machine(sqair, filmed, here):
     assert load_sequences("s.npz").frames.shape == (1, 40, 48, 64)
 
 
+def test_truth_goes_with_frames_that_were_scaled(sqair, filmed):
+    """Boxes in pixels of the video, frames of half the size: the same sequences as of the video itself."""
+    words = ["--video.gt", filmed / "gt.txt", *WORDS]
+    assert sqair("data", filmed / "clip.mp4", "--out", "f.npz", "--frames-only", "--video.height=48").code == 0
+    assert sqair("data", "f.npz", "--out", "x.npz", *words).code == 1
+    assert sqair("data", "f.npz", "--out", "x.npz", *words, "--video.gt-size", "96", "128").code == 0
+    found = load_sequences("x.npz")
+    height = np.asarray(found.boxes)[..., 3]
+    assert 8 < np.nanmedian(height) < 16, "walkers are about a fifth of the frame as high"
+
+
 def test_settings_are_printed_and_read_back(sqair, filmed, here):
     words = ["data", filmed / "clip.mp4", "--out", "x.npz", *WORDS]
     printed = sqair(*words, "--print-config").out

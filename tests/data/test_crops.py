@@ -70,6 +70,19 @@ def test_the_truth_follows_through_windows(moving):
     assert extra.max() <= 2 * SQUARE * SQUARE / 2
 
 
+def test_truth_of_frames_of_another_size():
+    """Boxes from before frames were scaled down follow if their size is known, and are refused otherwise."""
+    clip, truth = film(count=2)
+    cutting = Cutting(height=0, crop=(24, 24), length=4, sequences=20)
+    right = cut_sequences(clip, PLAIN, cutting, truth).sequences
+    larger = dataclasses.replace(truth.tracks, box=3 * truth.tracks.box, size=(3 * SIDE, 3 * SIDE))
+    again = cut_sequences(clip, PLAIN, cutting, Truth(larger, truth.ignored)).sequences
+    np.testing.assert_array_equal(again.frames, right.frames)
+    np.testing.assert_allclose(np.asarray(again.boxes), np.asarray(right.boxes), atol=1e-5)
+    with pytest.raises(UserError, match=r"outside of frames of 64x64.*--video\.gt-size"):
+        cut_sequences(clip, PLAIN, cutting, Truth(dataclasses.replace(larger, size=None), truth.ignored))
+
+
 def test_a_moving_window_goes_along():
     """With the window moving at the square's pace, it stays about where it was; a still one sees it pass."""
     clip, truth = film()

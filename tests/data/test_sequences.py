@@ -241,6 +241,27 @@ def test_file_splits(file):
             source.fixed(len(expected) + 1)
 
 
+def test_some_of_a_file(file):
+    """Batches are of the first three, by the program that serves for others; validation is the same."""
+    programs = []
+
+    @eqx.filter_jit
+    def draw(source):
+        programs.append(source)
+        return source.batch(jax.random.key(0), 200).frames
+
+    whole = [frames.tobytes() for frames in load_sequences(file.name).frames]
+    for count in (3, 7):
+        drawn = to_bytes(Sequences(draw(open_data(replace(file, sequences=count), "train")))).frames
+        assert {whole.index(frames.tobytes()) for frames in drawn} == set(range(count))
+    assert len(programs) == 1
+    assert_equal(open_data(replace(file, sequences=3), "validation").fixed(3), open_data(file, "validation").fixed(3))
+    with pytest.raises(UserError, match=r"20 sequences for training; set data\.sequences to no more, not 999"):
+        open_data(replace(file, sequences=999), "train")
+    with pytest.raises(UserError, match=r"data\.sequences is for files"):
+        open_data(DataConfig(sequences=3), "train")
+
+
 def test_file_batches(file):
     """Random rows of the file with their truth, in a compiled function; in time all of them."""
     source = open_data(replace(file, length=2), "train")

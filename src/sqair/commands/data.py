@@ -16,6 +16,7 @@ from sqair.settings import check
 if TYPE_CHECKING:
     from sqair.data import Cutting, Sequences, Subtraction
     from sqair.data.video import Clip
+    from sqair.tracks import Truth
 
 SHOWN = 8
 """Sequences in the preview."""
@@ -58,13 +59,23 @@ class Video:
     stop: Annotated[int, optional("INT", "the end")] = 0
     """The frame after the last one to use."""
     gt: Annotated[str, optional("FILE")] = ""
-    """Truth in pixels of the video (MOTChallenge, CSV or JSON), which follows through windows and scales."""
+    """Truth (MOTChallenge, CSV or JSON), which follows through windows and scales."""
+    gt_size: Annotated[tuple[int, int], optional("INT INT", "those of the video")] = (0, 0)
+    """Height and width of the frames in whose pixels the truth is."""
 
     def subtraction(self) -> "Subtraction":
         """The part about the background."""
         from sqair.data import Subtraction
 
         return Subtraction(self.method, self.history, self.threshold, self.shadow, look=self.look)
+
+    def truth(self) -> "Truth | None":
+        """The truth, where it is given."""
+        from sqair.tracks import read_truth
+
+        if not self.gt:
+            return None
+        return read_truth(self.gt, size=self.gt_size if any(self.gt_size) else None)
 
     def cutting(self, sequences: int, seed: int) -> "Cutting":
         """The part about windows."""
@@ -140,11 +151,10 @@ class Data(Command):
     def _run_video(self, source: str) -> None:
         """Cut the sequences of a clip, or write its frames."""
         from sqair.data import between, cut_sequences, save_frames, save_sequences
-        from sqair.tracks import read_truth
 
         subtraction, cutting = self.video.subtraction(), self.video.cutting(self.sequences, self.seed)
         clip = only_clip(source)
-        truth = read_truth(self.video.gt) if self.video.gt else None
+        truth = self.video.truth()
         out = self._file(clip.name)
         held_out, picture = out.with_name(f"{out.stem}-validation.npz"), out.with_suffix(".png")
         for path in (out,) if self.frames_only else (out, held_out, picture):

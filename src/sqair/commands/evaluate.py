@@ -88,11 +88,16 @@ class Evaluate(Command):
         _, length, *size = content.frames.shape[:4]
         config = dataclasses.replace(config, length=min(length, config.length), size=tuple(size))
         check_size(config, image)
-        known = Path(config.name).expanduser().resolve() == Path(trained.name).expanduser().resolve()
+        known = is_same_file(config.name, trained.name)
         source = file_source(content, config, "validation" if known else "test")
         if known:
             self.common.say(f"the model was trained on {config.name}: using the {available(source)} sequences held out")
         return source, config.name
+
+
+def is_same_file(one: str, other: str) -> bool:
+    """Whether two names are of the same file, of which a part was trained on."""
+    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
 def available(source: "Source") -> int:

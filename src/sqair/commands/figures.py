@@ -1,5 +1,6 @@
 """``sqair figures``: the paper's figures, each by its name, from any trained models."""
 
+import dataclasses
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import tyro
 
 from sqair.commands.common import Command, choose_device, finish, optional, replaced
-from sqair.config import UserError
+from sqair.config import UsageError, UserError
 
 if TYPE_CHECKING:
+    from sqair.config import DataConfig
+    from sqair.data.digits import Split
     from sqair.gallery.asked import Asked
 
 Name = Literal[
@@ -40,6 +43,12 @@ FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "failures": ("mistakes", "gallery", ("model",)),
 }
 """By its name: the module of gallery/ and the function that makes it, and the models that it needs."""
+KINDS = {"model": "sqair", "air": "air", "vrnn": "vrnn", "in_out": "sqair"}
+"""Of those models."""
+OF_FILES = ("reconstructions", "samples", "conditional")
+"""Those that can be made of the sequences of a file; what else shows --model needs moving digits."""
+OBSERVED = 3
+"""Frames after which a model goes on by itself, where sequences have more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +60,11 @@ class Figures(Command):
     overlap and visibility. consistency: how steady what is. in-out: digits that come and go. vrnn: its reconstructions
     and samples. failures: found automatically. Numbers that a figure shows are written to NAME.json.
 
+    reconstructions, samples and conditional are made of the sequences of a file, too: of pedestrians, say.
+
     examples:
       sqair figures
-      sqair figures failures --model runs/train/mine --sequences 1000
+      sqair figures conditional --model runs/train/people --data people.npz --observe 4 --frames 6
     """
 
     NAME: ClassVar[str] = "figures"
@@ -71,10 +82,16 @@ class Figures(Command):
     """A VRNN."""
     in_out: str = "sqair-mlp-in-out"
     """A SQAIR that knows digits that come and go."""
+    data: Annotated[str | None, optional("FILE.npz", "what it was trained on")] = None
+    """Sequences to show --model; of a file that it was trained on, the tenth that was held out."""
     digits: Annotated[str | None, optional("STR", "those each model was trained on")] = None
     """mnist, strokes, or a folder with the four MNIST files."""
     sequences: int = 200
     """To measure on, and to search for failures."""
+    observe: Annotated[int | None, optional("INT", f"{OBSERVED}, or all but the last")] = None
+    """conditional: frames that are seen ..."""
+    frames: Annotated[int | None, optional("INT", "as many as the data has")] = None
+    """... and frames that are generated after them."""
     seed: int = 1
     """Of the sequences, the particles and the dreams."""
     out: Annotated[str | None, optional("DIR", "runs/figures/NAME")] = None
@@ -84,17 +101,20 @@ class Figures(Command):
         """Make the figures and write them."""
         if self.sequences < 1:
             raise UserError(f"--sequences must be at least 1, not {self.sequences}")
+        if self.data is not None and not self.data.endswith(".npz"):
+            raise UsageError(f"--data must be a file of sequences whose name ends in .npz, not {self.data}")
         choose_device(self.common)
         from sqair.training.runs import choose_folder
 
         names, missing = self._names()
         if self.name is not None and missing:
             raise UserError(missing)
+        names, unfit = self._of_files(names)
         asked = self._asked(names)
         out = Path(self.out) if self.out is not None else None
         folder = choose_folder(self.NAME, self.name or "all", out, overwrite=self.common.overwrite)
-        if missing:
-            self.common.say(missing)
+        for line in filter(None, (missing, unfit)):
+            self.common.say(line)
         for name in names:
             make(name, asked, folder)
             self.common.say(f"{name}: done")
@@ -119,23 +139,80 @@ class Figures(Command):
         line = f"no {', '.join(left_out)} without {models}: train such a model and name its folder" if left_out else ""
         return [name for name in wanted if name not in left_out], line
 
+    def _of_files(self, names: list[str]) -> tuple[list[str], str]:
+        """Without what needs moving digits, if --model is shown a file, and a line about that."""
+        unfit = [name for name in names if "model" in FIGURES[name][2] and name not in OF_FILES]
+        if not unfit or not (file := self._shown("model")[0].name).endswith(".npz"):
+            return names, ""
+        line = f"no {', '.join(unfit)} of {file}: moving digits are needed"
+        if self.name is not None:
+            raise UserError(f"{line}; choose from {', '.join(OF_FILES)}")
+        return [name for name in names if name not in unfit], line
+
     def _asked(self, names: list[str]) -> "Asked":
         """The models that the figures need and their data."""
-        from sqair.commands.evaluate import check_size, trained_on
-        from sqair.commands.table import check_digits
         from sqair.gallery.asked import Asked
-        from sqair.training.checkpoint import load_model, read_card
 
         roles = sorted({role for name in names for role in FIGURES[name][2]})
-        kinds = {"model": "sqair", "air": "air", "vrnn": "vrnn", "in_out": "sqair"}
-        data = {}
         for role in roles:
-            given, card = getattr(self, role), read_card(getattr(self, role))
-            if (kind := load_model(given).config.kind) != kinds[role]:
-                raise UserError(f"--{role.replace('_', '-')} {given} is of the kind {kind}, not {kinds[role]}")
-            data[role] = check_digits(replaced(trained_on(card), digits=self.digits), given)
-            check_size(data[role], tuple(card["model"]["image"]))
-        return Asked({role: getattr(self, role) for role in roles}, data, self.sequences, self.seed)
+            self._check_model(role)
+        shown = {role: self._shown(role) for role in roles}
+        data = {role: config for role, (config, _) in shown.items()}
+        splits: dict[str, Split] = {role: split for role, (_, split) in shown.items() if split is not None}
+        observe = self._observed(data["model"].length) if "conditional" in names else OBSERVED
+        models = {role: getattr(self, role) for role in roles}
+        asked = Asked(models, data, splits, self.sequences, self.seed, observe, self.frames or 0)
+        if splits.get("model") is not None:
+            asked.some("model", 1)  # a file that the model cannot see is refused before anything is written
+        return asked
+
+    def _check_model(self, role: str) -> None:
+        """Refuse a model of another kind, and one that cannot be drawn."""
+        from sqair.training.checkpoint import load_model
+
+        flag, given = f"--{role.replace('_', '-')}", getattr(self, role)
+        config = load_model(given).config
+        if config.kind != KINDS[role]:
+            raise UserError(f"{flag} {given} is of the kind {config.kind}, not {KINDS[role]}")
+        if config.background != "none":
+            raise UserError(f"{flag} {given} has a background of its own, which figures do not draw; see `sqair track`")
+
+    def _shown(self, role: str) -> "tuple[DataConfig, Split | None]":
+        """What a model is shown and, of a file, which part of it."""
+        from sqair.commands.evaluate import check_size, is_same_file, trained_on
+        from sqair.commands.table import check_digits
+        from sqair.training.checkpoint import read_card
+
+        given, card = getattr(self, role), read_card(getattr(self, role))
+        trained = trained_on(card)
+        config = replaced(trained, digits=self.digits, name=self.data if role == "model" else None)
+        split = None
+        if role == "model" and config.name.endswith(".npz"):
+            config, split = of_file(config), "validation" if is_same_file(config.name, trained.name) else "test"
+        else:
+            check_digits(config, given)
+        check_size(config, tuple(card["model"]["image"]))
+        return config, split
+
+    def _observed(self, length: int) -> int:
+        """Frames that are seen before others are generated; refuses numbers that sequences of this length forbid."""
+        if self.frames is not None and self.frames < 1:
+            raise UserError(f"--frames must be at least 1, not {self.frames}")
+        observe = max(1, min(OBSERVED, length - 1)) if self.observe is None else self.observe
+        if not 1 <= observe <= length or (observe == length and self.frames is None):
+            raise UserError(
+                f"sequences have {length} frames: --observe must be from 1 to {length - 1}, or {length} with --frames, "
+                f"not {observe}"
+            )
+        return observe
+
+
+def of_file(config: "DataConfig") -> "DataConfig":
+    """The same with the size of the frames of the file that it names, and no more frames than those."""
+    from sqair.data import load_sequences
+
+    length, *size = load_sequences(config.name).frames.shape[1:4]
+    return dataclasses.replace(config, length=min(length, config.length), size=tuple(size), sequences=0)
 
 
 def make(name: str, asked: "Asked", folder: Path) -> None:

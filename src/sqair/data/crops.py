@@ -29,6 +29,8 @@ TRIES = 32
 """Windows drawn for every start, at least."""
 LEAST = 2e-4
 """Share of the scaled frame below which a blob is a speck."""
+MOST_OUTSIDE = 0.2
+"""Share of true boxes whose centre may lie outside of the frame."""
 HELD_OUT = 0.1
 """The last part of the clip, for validation."""
 
@@ -93,8 +95,13 @@ class Cut(NamedTuple):
 
 
 def cut_sequences(clip: Clip, subtraction: Subtraction, cutting: Cutting, truth: Truth | None = None) -> Cut:
-    """Sequences of the foreground of a clip; with `truth`, in pixels of the clip, boxes and identities come along."""
+    """Sequences of the foreground of a clip; with `truth`, boxes and identities come along.
+
+    The truth is in pixels of frames of its tracks' size, or of the clip where that is not known.
+    """
     clip = between(clip, cutting.start, cutting.stop)
+    if truth is not None:
+        _check_places(truth, clip)
     size = scaled_size(clip.size, cutting.height)
     crop = tuple(side or full for side, full in zip(cutting.crop, size, strict=True))
     if crop[0] > size[0] or crop[1] > size[1]:
@@ -108,6 +115,19 @@ def cut_sequences(clip: Clip, subtraction: Subtraction, cutting: Cutting, truth:
     moments = _moments(clip, foreground, cutting, size, truth)
     kept = _chosen(moments, total, border, cutting, (crop[0], crop[1]))
     return _assembled(kept, cutting, total, clip.name, truth is not None)
+
+
+def _check_places(truth: Truth, clip: Clip) -> None:
+    """Refuse boxes of which many lie elsewhere than in the frame: they are in pixels of another size."""
+    height, width = truth.tracks.size or clip.size
+    boxes = truth.tracks.box[truth.tracks.in_sight]
+    centres = boxes[:, :2] + boxes[:, 2:] / 2
+    outside = ((centres < 0) | (centres > np.array([width, height]))).any(1)
+    if len(boxes) and outside.mean() > MOST_OUTSIDE:
+        raise UserError(
+            f"{outside.mean():.0%} of the true boxes lie outside of frames of {width}x{height}; if they are in pixels "
+            "of frames of another size, as before scaling, say which (--video.gt-size HEIGHT WIDTH)"
+        )
 
 
 def _border(total: int, cutting: Cutting, name: str) -> int:
@@ -125,8 +145,9 @@ def _moments(
 ) -> Iterator[Moment]:
     """The frames of the second reading."""
     least = max(1, round(LEAST * size[0] * size[1]))
-    ratio = np.array([size[1] / clip.size[1], size[0] / clip.size[0]] * 2, np.float32)
     known = None if truth is None else truth.tracks.select(truth.tracks.in_sight & ~truth.ignored)
+    own = clip.size if known is None or known.size is None else known.size
+    ratio = np.array([size[1] / own[1], size[0] / own[0]] * 2, np.float32)
     empty = pictured(foreground.background, size, cutting.colour) / foreground.light if cutting.raw else None
     for number, frame in enumerate(clip):
         shown = foreground.push(frame)

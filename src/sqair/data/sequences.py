@@ -20,7 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 from numpy import ndarray
 
 from sqair.config import FORMAT_VERSION, DataConfig, UserError, nearest
@@ -67,10 +67,12 @@ class FileSource(eqx.Module):
 
     sequences: Sequences
     path: str = eqx.field(static=True)
+    first: Int[Array, ""] | None = None
+    """Batches are drawn from the first so many, from all if None. What is compiled for a number serves for others."""
 
     def batch(self, key: PRNGKeyArray, count: int) -> Sequences:
         """`count` sequences drawn uniformly, with replacement."""
-        index = jax.random.randint(key, (count,), 0, len(self.sequences.frames))
+        index = jax.random.randint(key, (count,), 0, len(self.sequences.frames) if self.first is None else self.first)
         return _to_floats(jax.tree.map(lambda values: jnp.asarray(values)[index], self.sequences))
 
     def fixed(self, count: int, seed: int = 1, start: int = 0) -> Sequences:
@@ -93,6 +95,10 @@ _make = jax.jit(make_sequences, static_argnames=("config", "count"))
 def open_data(config: DataConfig, split: Split) -> Source:
     """The source that `config` names, a generator or a file; everything that cannot work is refused here."""
     if config.name in MOTIONS:
+        if config.sequences:
+            raise UserError(
+                f"data.sequences is for files of sequences; of {config.name} there is no end, so leave it 0"
+            )
         digits = rescale(load_digits(config.digits, split), config.digit_scale)
         check_fits(digits, config)
         return GeneratedSource(jax.tree.map(jnp.asarray, digits), config)
@@ -106,7 +112,8 @@ def file_source(sequences: Sequences, config: DataConfig, split: Split) -> FileS
     """A source of the content of the file `config.name`, as `load_sequences` gives it."""
     _check_frames(sequences.frames, config)
     cut = _split(_cut(sequences, config.length), split, config.name)
-    return FileSource(jax.tree.map(jnp.asarray, cut), config.name)
+    first = _first(len(cut.frames), config) if split == "train" and config.sequences else None
+    return FileSource(jax.tree.map(jnp.asarray, cut), config.name, first)
 
 
 def collect(source: Source, count: int, seed: int = 1) -> Sequences:
@@ -253,6 +260,16 @@ def _split(sequences: Sequences, split: Split, path: str) -> Sequences:
         split
     ]
     return jax.tree.map(lambda values: values[part], sequences)
+
+
+def _first(available: int, config: DataConfig) -> Int[Array, ""]:
+    """How many training sequences are wanted."""
+    if config.sequences > available:
+        raise UserError(
+            f"{config.name} has {available} sequences for training; set data.sequences to no more, "
+            f"not {config.sequences}, or 0 for all"
+        )
+    return jnp.array(config.sequences)
 
 
 def _to_floats(sequences: Sequences) -> Sequences:

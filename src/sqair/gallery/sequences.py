@@ -1,13 +1,13 @@
 """Figures that show sequences: reconstructions, samples, conditional generation, digits in and out, VRNN.
 
-They are the counterparts of the paper's figures 4, 5, 6 and of those in App. F, H and I.
+They are the counterparts of the paper's figures 4, 5, 6, 8 and of those in App. F, H and I. Reconstructions, samples
+and conditional generation are made of any sequences, pedestrians too.
 """
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqair.evaluation.prediction import OBSERVED
 from sqair.figures import COLOURS, FAINT, Row
 from sqair.gallery.asked import Asked, Made
 from sqair.gallery.drawing import FONT, plain_axes, strips
@@ -41,17 +41,15 @@ def _pairs(asked: Asked, role: str, title: str, **changes: Any) -> Made:
 
 
 def samples(asked: Asked) -> Made:
-    """Dreams from the prior, and how many objects their frames have beside how many digits the data's have."""
-    model, source = asked.load("model"), asked.source("model")
-    length = asked.data["model"].length
-    looks = dream(model, DREAMS, length, asked.seed)
-    counts = source.fixed(DREAMS, asked.seed).counts
-    assert counts is not None
-    slots = model.config.max_objects
+    """Dreams from the prior, and how many objects their frames have beside the data's, where that is known."""
+    model, counts = asked.load("model"), asked.counts("model", DREAMS)
+    looks = dream(model, DREAMS, asked.data["model"].length, asked.seed)
+    dreamt = np.array([look.ids >= 0 for look in looks]).sum(-1)
+    known = {} if counts is None else {"data": counts}
+    most = max(model.config.max_objects, *(values.max() for values in known.values()), 0)
     shares = {
-        "data": np.bincount(np.asarray(counts).ravel(), minlength=slots + 1) / counts.size,
-        "samples": np.bincount(np.array([look.ids >= 0 for look in looks]).sum(-1).ravel(), minlength=slots + 1)
-        / (DREAMS * length),
+        name: np.bincount(values.ravel(), minlength=most + 1) / values.size
+        for name, values in {**known, "samples": dreamt}.items()
     }
     figure = strips([look.row(f"sample {i}") for i, look in enumerate(looks[:6], 1)], title="samples from the prior")
     _add_histogram(figure, shares)
@@ -64,23 +62,23 @@ def _add_histogram(figure: "Figure", shares: dict[str, np.ndarray]) -> None:
     axes.set_position((0.2, -0.42, 0.6, 0.32))
     for i, (name, values) in enumerate(shares.items()):
         place = np.arange(len(values)) + 0.38 * (i - 0.5)
-        bars = axes.bar(place, values, 0.36, color=(FAINT, COLOURS[6])[i], label=name)
+        bars = axes.bar(place, values, 0.36, color=FAINT if name == "data" else COLOURS[6], label=name)
         axes.bar_label(bars, [f"{value:.3f}" for value in values], fontsize=FONT - 2)
-    axes.set_xticks(range(len(shares["data"])))
+    axes.set_xticks(range(len(shares["samples"])))
     axes.legend(frameon=False, fontsize=FONT - 1)
 
 
 def conditional(asked: Asked) -> Made:
-    """Three frames are observed, the rest is generated."""
-    shown = asked.some("model", SHOWN)
+    """The first frames are observed, the rest is generated, beyond the end of the truth if that is wanted."""
+    shown, observed = asked.some("model", SHOWN), asked.observe
     frames = np.asarray(shown.frames)
-    later = frames.shape[1] - OBSERVED
+    later = asked.frames or frames.shape[1] - observed
     rows = []
-    looks = continued(asked.load("model"), frames[:, :OBSERVED], later, asked.seed)
-    for truth, look in zip(frames, looks, strict=True):
+    looks = continued(asked.load("model"), frames[:, :observed], later, asked.seed)
+    for truth, look in zip(frames[:, : observed + later], looks, strict=True):
         rows += [Row("truth", truth), look.row("model")]
-    title = f"the first {OBSERVED} frames are observed, the others generated"
-    return Made(strips(rows, title=title, observed=OBSERVED, breaks=range(0, len(rows), 2)), {})
+    title = f"the first {observed} frames are observed, the others generated"
+    return Made(strips(rows, title=title, observed=observed, breaks=range(0, len(rows), 2)), {})
 
 
 def vrnn(asked: Asked) -> Made:
