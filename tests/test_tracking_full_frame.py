@@ -51,6 +51,28 @@ def test_a_folder_brings_its_camera_along(model, tmp_path):
     assert len(track(model, frames)) != len(by_name)  # the whole picture as one frame of the model
 
 
+def test_boxes_end_where_the_foreground_of_the_clip_does(model):
+    """In its own pixels, of which four are one of the picture; a model that sees raw frames has none to go by."""
+    watched = FullFrame(model, FILM.clip(), CAMERA)
+    foreground = np.zeros(FILM.size, bool)
+    foreground[10:31, 7:16] = True
+    outline = watched._outline(foreground)
+    assert outline is not None
+    np.testing.assert_allclose(outline(np.array([[4, 4, 4, 12]], np.float32)), [[3.5, 5, 4.5, 10.5]])
+    assert watched._outline(None) is None
+
+
+def test_the_foreground_comes_along_unless_frames_are_raw(model):
+    """So that it is there when a frame is joined."""
+    watched = FullFrame(model, FILM.clip(), CAMERA)
+    next(watched._pictures())
+    (arrival,) = watched._arrived
+    np.testing.assert_array_equal(arrival.foreground, watched.foreground.mask)
+    raw = FullFrame(build(dataclasses.replace(CONFIG, background="running"), jax.random.key(0)), FILM.clip(), CAMERA)
+    next(raw._pictures())
+    assert raw._arrived[0].foreground is None
+
+
 def test_a_clip_in_another_resolution_looks_the_same(model):
     """The picture has the height that the model was fitted with."""
     double = dataclasses.replace(FILM, size=(96, 128), frames=3)

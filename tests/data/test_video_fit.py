@@ -50,6 +50,7 @@ def test_the_whole_frame_comes_back(source: tuple[int, int], image: tuple[int, i
     assert height <= image[0]
     box = fit.to_source(np.array([[left, top, width, height]], np.float32))
     np.testing.assert_allclose(box, [[0, 0, source[1], source[0]]], rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(fit.to_image(box), [[left, top, width, height]], rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("source", [(50, 50), (100, 100), (100, 200), (480, 270)])

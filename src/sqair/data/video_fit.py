@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Float32, UInt8
 from numpy import ndarray
 
 from sqair.data.video import Frame
@@ -67,9 +67,21 @@ class Fit:
 
     def to_source(self, boxes: Float[ndarray, "*n 4"]) -> Float[ndarray, "*n 4"]:
         """Boxes of the model's frame (left, top, width, height) in pixels of the clip."""
-        left, top, width, height = self.content
-        ratio = np.array([self.source[1] / width, self.source[0] / height] * 2, np.float32)
-        return (boxes - np.array([left, top, 0, 0], np.float32)) * ratio
+        return (boxes - self._corner) * self._ratio
+
+    def to_image(self, boxes: Float[ndarray, "*n 4"]) -> Float[ndarray, "*n 4"]:
+        """The inverse of `to_source`."""
+        return boxes / self._ratio + self._corner
+
+    @property
+    def _corner(self) -> Float32[ndarray, " 4"]:
+        left, top, _, _ = self.content
+        return np.array([left, top, 0, 0], np.float32)
+
+    @property
+    def _ratio(self) -> Float32[ndarray, " 4"]:
+        _, _, width, height = self.content
+        return np.array([self.source[1] / width, self.source[0] / height] * 2, np.float32)
 
     def clipped(self, boxes: Float[ndarray, "*n 4"]) -> Float[ndarray, "*n 4"]:
         """Boxes in pixels of the clip without what lies outside of its frame; NaN where nothing is left."""

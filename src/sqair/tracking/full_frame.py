@@ -2,9 +2,9 @@
 
 `FullFrame` stands where `Watch` does, for models whose card has a `camera`. It tells of a frame a little later, when it
 is known which tracks last. A model that was taught on every n-th frame sees those; between two of them, whoever is in
-both goes straight from the one to the other. A model with a background sees the frames as they are; what is behind them
-when the clip begins is what a subtraction would take away. A clip that is unlike the camera is remarked upon in its
-notes.
+both goes straight from the one to the other. Where the model sees foreground, boxes end where that does (outlines.py).
+A model with a background sees the frames as they are; what is behind them when the clip begins is what a subtraction
+would take away. A clip that is unlike the camera is remarked upon in its notes.
 
 Axes: H, W the clip's frame, h, w, C the scaled picture of its foreground, n views or tracks.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Float32, Int, UInt8
+from jaxtyping import Bool, Float, Float32, Int, UInt8
 from numpy import ndarray
 
 from sqair.config import UserError
@@ -28,7 +28,9 @@ from sqair.data.video_fit import Fit
 from sqair.model import SequenceModel
 from sqair.tracking.clips import Seen
 from sqair.tracking.filter import Found
-from sqair.tracking.joining import CERTAIN, Joiner, Told, Views
+from sqair.tracking.joining import Joiner, Outline, Told, Views
+from sqair.tracking.outlines import outlined
+from sqair.tracking.things import CERTAIN
 from sqair.tracking.tracker import check_settings
 from sqair.tracking.windows import BLOCK, Grid, WindowTracker
 
@@ -43,17 +45,17 @@ class Arrival(NamedTuple):
 
     shown: Frame | None
     picture: UInt8[ndarray, "h w C"]
+    foreground: Bool[ndarray, "H W"] | None
+    """Where it is foreground, if the model sees that."""
 
 
 class Moment(NamedTuple):
     """A frame that waits to be told."""
 
-    shown: Frame | None
-    picture: UInt8[ndarray, "h w C"]
+    arrival: Arrival
     found: Found
     places: Int[ndarray, "2 n"]
     """Window and slot of every view."""
-    views: Views
 
 
 class FullFrame:
@@ -100,20 +102,28 @@ class FullFrame:
 
     def _followed(self) -> Iterator[Seen]:
         """The frames that the model sees."""
-        joiner, waiting = Joiner(), deque[Moment]()
+        joiner, waiting = Joiner(self.fit.image), deque[Moment]()
         numbers = count(step=self.camera.stride)
         for found in self.tracker.stream(self._pictures()):
             places, views = views_of(found, self.tracker.grid)
-            waiting.append(Moment(*self._arrived.popleft(), found, places, views))
-            if (told := joiner.add(views)) is not None:
+            waiting.append(Moment(self._arrived.popleft(), found, places))
+            if (told := joiner.add(views, self._outline(waiting[-1].arrival.foreground))) is not None:
                 yield self._seen(next(numbers), waiting.popleft(), told)
         for told in joiner.finish():
             yield self._seen(next(numbers), waiting.popleft(), told)
 
+    def _outline(self, foreground: Bool[ndarray, "H W"] | None) -> Outline | None:
+        """What makes sharp boxes in the picture's pixels; None without foreground."""
+        if foreground is None:
+            return None
+        return lambda boxes: self.fit.to_image(outlined(self.fit.to_source(boxes), foreground))
+
     def _pictures(self) -> Iterator[UInt8[ndarray, "h w C"]]:
         """Every n-th picture; those between them are kept until it is known what is in them."""
         for number, frame in enumerate(self._unless_stopped()):
-            arrival = Arrival(self.show(frame) if self.show else None, self._picture(frame, is_first=number == 0))
+            picture = self._picture(frame, is_first=number == 0)
+            foreground = None if self.is_raw else self.foreground.mask
+            arrival = Arrival(self.show(frame) if self.show else None, picture, foreground)
             if number == 0:  # a reading begins with empty notes
                 self.clip.notes.extend(self.camera.remarks(self.clip.size, self.foreground.background))
                 self.tracker.scene = self._scaled(self.foreground.background) if self.is_raw else None
@@ -171,13 +181,12 @@ class FullFrame:
         corners = self.tracker.grid.corners[window].astype(np.float32)
         chosen = [leaf[window, slot] for leaf in moment.found.objects]
         objects = type(moment.found.objects)(*chosen)._replace(identity=told.track)
-        box = moment.views.box[told.view]
         where = np.asarray(moment.found.where_box)[window, slot] + np.pad(corners, ((0, 0), (0, 2)))
         glimpses, canvas = moment.found.glimpses, moment.found.canvas
         unknown = np.full(len(told.track), np.nan, np.float32)
         found = Found(
             objects,
-            box,
+            told.box,
             where,
             unknown,
             unknown,
@@ -185,9 +194,9 @@ class FullFrame:
             None if canvas is None else self.tracker.grid.assembled(np.asarray(canvas), mean=self.is_raw),
             None if glimpses is None else glimpses[window, slot],
         )
-        box, where = self.fit.clipped(self.fit.to_source(box)), self.fit.to_source(where)
-        slots = np.arange(len(told.track))
-        return Seen(number, moment.shown, moment.picture, slots, told.track, box, where, unknown, unknown, found)
+        box, where = self.fit.clipped(self.fit.to_source(told.box)), self.fit.to_source(where)
+        slots, (shown, picture, _) = np.arange(len(told.track)), moment.arrival
+        return Seen(number, shown, picture, slots, told.track, box, where, unknown, unknown, found)
 
 
 def between(before: Seen, after: Seen, share: float, number: int, arrival: Arrival) -> Seen:
