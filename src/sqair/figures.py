@@ -110,9 +110,9 @@ def paint(row: Row, zoom: int) -> UInt8[ndarray, "T H W 3"]:
 
 
 def to_rgb(frames: ndarray) -> UInt8[ndarray, "T Y X 3"]:
-    """Grey or colour frames, bytes or floats in [0, 1], as bytes in colour."""
+    """Grey or colour frames, bytes or floats in [0, 1], as bytes in colour; what is no number is black."""
     if frames.dtype != np.uint8:
-        frames = np.round(np.clip(frames, 0.0, 1.0) * 255).astype(np.uint8)
+        frames = np.round(np.clip(np.nan_to_num(frames), 0.0, 1.0) * 255).astype(np.uint8)
     frames = frames if frames.ndim == 4 else frames[..., None]
     return np.broadcast_to(frames, (*frames.shape[:3], 3))
 

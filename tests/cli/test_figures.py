@@ -37,6 +37,7 @@ def test_colour_frames_keep_their_colours_and_floats_are_clipped() -> None:
     colour = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
     assert np.array_equal(paint(Row("", colour), 1), colour)
     assert np.array_equal(np.unique(to_rgb(np.array([[[-1.0, 2.0]]]))), [0, 255])
+    assert np.array_equal(to_rgb(np.array([[[np.nan, 1.0]]]))[0, 0, :, 0], [0, 255])
 
 
 def test_a_box_surrounds_its_pixels_and_touches_none_of_them() -> None:
