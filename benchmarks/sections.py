@@ -101,7 +101,9 @@ def speed_rows(records: Iterable[Record]) -> list[list[Any]]:
             if results.get("kind") == "speed":
                 share = f"{1 - row['discovery_dropout']:.0%}"
                 sizes = "/".join(shown(results[name]) for name in ("N", "T", "K"))
-                name, first, peak = results["preset"], row["first_call_s"], row["peak_memory_mib"]
+                kind = results.get("precision", "tf32")
+                name = results["preset"] if kind == "tf32" else f"{results['preset']}, {kind}"
+                first, peak = row["first_call_s"], row["peak_memory_mib"]
             elif "slots" in row:
                 share, sizes, peak = None, "3/10/5", round(1024 * row["peak_gib"])  # sizes: its command says so
                 name, first = f"{results['preset']}, slots: {row['slots']}", row["lower_s"] + row["compile_s"]

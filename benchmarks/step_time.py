@@ -5,13 +5,12 @@ cores compare ratios within one run.
 """
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 
 from benchmarks.flags import add_record_flags
 from benchmarks.record import write_record
-from sqair.commands.bench import BEST, compiled_afresh
+from sqair.commands.bench import BEST, compiled_afresh, timed
 from sqair.commands.common import launch_whole_loops
 from sqair.config import preset
 from sqair.evaluation.timing import FIRST_BATCH, FULL, QUICK, sizes, time_batches, time_growth
@@ -24,16 +23,18 @@ def main() -> None:
     parser.add_argument("--batch", nargs="+", default=["32", "256", BEST], help="numbers, or the word best")
     parser.add_argument("--grow", action="store_true", help="also time other numbers of slots, frames and particles")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--precision", choices=("float32", "tf32", "bf16"), help="if not the preset's")
     parser.add_argument("--digits", default="strokes")
     add_record_flags(parser)
     arguments = parser.parse_args()
     launch_whole_loops()
-    chosen, effort = preset(arguments.preset), QUICK if arguments.quick else FULL
-    chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, digits=arguments.digits))
+    effort = QUICK if arguments.quick else FULL
+    chosen = timed(preset(arguments.preset), arguments.digits, arguments.precision)
     batches = [int(word) for word in arguments.batch if word != BEST]
     results = {
         "kind": "speed",
         "preset": arguments.preset,
+        "precision": chosen.train.precision,
         "digits": "mnist" if Path(arguments.digits).is_dir() else arguments.digits,
         **sizes(chosen),
         "seeds": [chosen.train.seed],

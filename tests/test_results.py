@@ -67,9 +67,9 @@ def test_without_records_nothing_is_claimed(folder: Folder) -> None:
     ]
 
 
-def speed_results(*rows: Timing, growth: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    sizes = {"N": 3, "T": 10, "K": 5}
-    return {"kind": "speed", "preset": "sqair-mlp", **sizes, "rows": [r._asdict() for r in rows], "growth": growth}
+def speed_results(*rows: Timing, growth: list[dict[str, Any]] | None = None, **more: str) -> dict[str, Any]:
+    about = {"kind": "speed", "preset": "sqair-mlp", "N": 3, "T": 10, "K": 5, **more}
+    return {**about, "rows": [r._asdict() for r in rows], "growth": growth}
 
 
 def timed(batch: int, ms: float, dropout: float = 0.9, peak: float | None = None) -> Timing:
@@ -92,6 +92,16 @@ def test_speed_and_its_aims(folder: Folder) -> None:
     every = cells(page, "ms per train step, batch 32, every frame may discover")
     assert every[0][1:] == ["<= 12", "20.00", "no"]
     assert cells(page, "sequences/s at the best batch")[0][1:] == [">= 25,000", "25,600.0", "yes"]
+
+
+def test_speed_in_another_precision(folder: Folder) -> None:
+    """The step is held against its aim in the default precision, sequences/s in the best."""
+    folder.add("usual", speed_results(timed(32, 11.5), timed(1024, 100.0), precision="tf32"))
+    folder.add("halved", speed_results(timed(32, 8.0), timed(1024, 40.0), precision="bf16"), date="2030-01-03")
+    page = folder.page()
+    assert cells(page, "ms per train step, batch 32, default recipe")[0][2] == "11.50"
+    assert cells(page, "sequences/s at the best batch")[0][2:] == ["25,600.0", "yes"]
+    assert [row[5] for row in cells(page, "sqair-mlp, bf16")] == ["8.00", "40.00"]
 
 
 def learning_results(*rows: dict[str, Any], scale: float = 1.0) -> dict[str, Any]:

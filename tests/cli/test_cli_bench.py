@@ -16,8 +16,21 @@ from sqair.data import Digits, GeneratedSource
 from sqair.evaluation import timing
 from sqair.evaluation.timing import OutOfMemory, Timing, relate, search, time_batches, time_growth, with_size
 
-KEYS = ["preset", "device", "jax", "python", "version", "commit", "command", "started", "digits", "N", "T", "K"]
-KEYS += ["seed", "quick", "rows", "best_batch", "best_because", "out_of_memory", "growth", "seconds"]
+KEYS = ["preset", "device", "jax", "python", "version", "commit", "command", "started", "digits"]
+KEYS += [
+    "precision",
+    "N",
+    "T",
+    "K",
+    "seed",
+    "quick",
+    "rows",
+    "best_batch",
+    "best_because",
+    "out_of_memory",
+    "growth",
+    "seconds",
+]
 TINY = PRESETS["tiny"]
 
 
@@ -163,6 +176,12 @@ def test_a_model_without_slots_is_not_timed_with_more(pretend) -> None:
     assert [table["knob"] for table in tables] == ["T", "K"]
 
 
+def test_precision_is_the_presets_unless_it_is_given() -> None:
+    assert bench.timed(TINY, "strokes", None).train == TINY.train
+    other = bench.timed(TINY, "mnist", "bf16")
+    assert (other.train.precision, other.data.digits) == ("bf16", "mnist")
+
+
 def test_with_size() -> None:
     assert with_size(TINY, "N", 4).model.max_objects == 4
     assert with_size(TINY, "T", 4).data.length == 4
@@ -218,7 +237,7 @@ def test_text_for_a_person(sqair, pretend, here: Path) -> None:
     done = sqair("bench", "--quick", "--batch", "32", "1024", "best", "--grow", "--quiet", "--out", "mine")
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
-    assert lines[0] == "tiny on cpu: N = 2, T = 6, K = 5, digits strokes"
+    assert lines[0] == "tiny on cpu: N = 2, T = 6, K = 5, tf32, digits strokes"
     assert lines[2].split("  ")[0] == "batch"
     assert lines[3].split() == ["32", "10%", "1.0", "1000.00", "32", "-"]
     assert lines[4].split()[:2] == ["32", "100%"]

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from sqair.commands.common import Command, Flag, choose_device, command_line, finish, optional
+from sqair.commands.common import Command, Flag, choose_device, command_line, finish, optional, replaced
 from sqair.config import PRESETS, Preset, UsageError, UserError, nearest
 
 BEST = "best"
@@ -39,6 +39,8 @@ class Bench(Command):
     """Also measure how the time grows with slots, frames and particles."""
     quick: Annotated[Flag, optional("")] = False
     """Fewer and shorter calls, and growth from its ends only."""
+    precision: Annotated[Literal["float32", "tf32", "bf16"] | None, optional("", "the preset's")] = None
+    """Of matrix products, as --train.precision; large batches are fastest in bf16."""
     digits: str = "strokes"
     """mnist, strokes, or a folder with the four MNIST files."""
     json: Annotated[Flag, optional("")] = False
@@ -66,8 +68,7 @@ class Bench(Command):
         folder = choose_folder(self.NAME, name, out, overwrite=self.common.overwrite)
         if kind == "cpu":
             self.common.say("on a CPU absolute times mean little; compare the numbers of one run with each other")
-        data = dataclasses.replace(PRESETS[name].data, digits=self.digits)
-        numbers = {"preset": name} | self.measure(dataclasses.replace(PRESETS[name], data=data))
+        numbers = {"preset": name} | self.measure(timed(PRESETS[name], self.digits, self.precision))
         print(json.dumps(numbers) if self.json else report(numbers), flush=True)
         write_json(folder / "bench.json", numbers)
         if not (self.json and self.common.quiet):
@@ -89,11 +90,18 @@ class Bench(Command):
                 growth = time_growth(chosen, min(batches, default=FIRST_BATCH), effort, say, ends_only=self.quick)
         return {
             **{name: about[name] for name in ("device", "jax", "python", "version", "commit", "command", "started")},
-            **{"digits": chosen.data.digits, **sizes(chosen), "seed": chosen.train.seed, "quick": self.quick},
+            **{"digits": chosen.data.digits, "precision": chosen.train.precision, **sizes(chosen)},
+            **{"seed": chosen.train.seed, "quick": self.quick},
             **numbers,
             "growth": growth,
             "seconds": round(time.perf_counter() - began, 1),
         }
+
+
+def timed(preset: Preset, digits: str, precision: str | None) -> Preset:
+    """The preset with these digits, in its own precision or another."""
+    train = replaced(preset.train, precision=precision)
+    return dataclasses.replace(preset, data=dataclasses.replace(preset.data, digits=digits), train=train)
 
 
 @contextlib.contextmanager
@@ -117,7 +125,10 @@ HEAD = ("batch", "may discover", "first call, s", "ms/step", "sequences/s", "pea
 def report(numbers: dict[str, Any]) -> str:
     """The numbers for a person."""
     sizes = ", ".join(f"{name} = {numbers[name]}" for name in ("N", "T", "K") if numbers[name] is not None)
-    lines = [f"{numbers['preset']} on {numbers['device']}: {sizes}, digits {numbers['digits']}", ""]
+    lines = [
+        f"{numbers['preset']} on {numbers['device']}: {sizes}, {numbers['precision']}, digits {numbers['digits']}",
+        "",
+    ]
     lines += columns([HEAD, *map(cells, numbers["rows"])])
     lines += ["", "may discover: the share of later frames at which new objects may be found"]
     lines += [f"out of memory at batch {batch}" for batch in numbers["out_of_memory"]]
