@@ -65,6 +65,11 @@ def test_pieces_beyond_the_box_are_somebody_elses():
     assert outline(rectangle(30, 20, 10, 12) | rectangle(33, 34, 4, 6), (30, 20, 10, 20)) == [[30, 20, 10, 20]]
 
 
+@pytest.mark.parametrize(("blob", "box"), [((40, 20, 10, 20), (30, 20, 10, 20)), ((28, 40, 24, 10), (30, 10, 20, 30))])
+def test_who_is_not_in_the_foreground_does_not_take_what_lies_beside(blob, box):
+    assert outline(rectangle(*blob), box) == [list(box)]
+
+
 def test_outlines_end_at_the_frame():
     assert outline(rectangle(0, 40, 9, 20), (-4, 38, 12, 30)) == [[0, 40, 9, 20]]
 

@@ -54,14 +54,23 @@ def test_decoded_frames_go_to_another_machine(sqair, filmed, here):
 
 
 def test_truth_goes_with_frames_that_were_scaled(sqair, filmed):
-    """Boxes in pixels of the video, frames of half the size: the same sequences as of the video itself."""
+    """Boxes in pixels of the video, frames of half the size."""
     words = ["--video.gt", filmed / "gt.txt", *WORDS]
     assert sqair("data", filmed / "clip.mp4", "--out", "f.npz", "--frames-only", "--video.height=48").code == 0
-    assert sqair("data", "f.npz", "--out", "x.npz", *words).code == 1
+    alone = sqair("data", "f.npz", "--out", "x.npz", *words)
+    assert (alone.code, "--video.gt-size" in alone.err) == (1, True)
     assert sqair("data", "f.npz", "--out", "x.npz", *words, "--video.gt-size", "96", "128").code == 0
     found = load_sequences("x.npz")
     height = np.asarray(found.boxes)[..., 3]
     assert 8 < np.nanmedian(height) < 16, "walkers are about a fifth of the frame as high"
+
+
+@pytest.mark.parametrize(
+    "words", [["--video.gt-size", "96", "128"], ["--video.gt", "gt.txt", "--video.gt-size", "0", "9"]]
+)
+def test_a_size_without_truth_or_without_size_is_refused(refused, filmed, words):
+    line = refused(2, "data", filmed / "clip.mp4", "--out", "x.npz", *words)
+    assert line.endswith("--video.gt-size takes height and width, 1 or more, of the frames that --video.gt is of")
 
 
 def test_settings_are_printed_and_read_back(sqair, filmed, here):

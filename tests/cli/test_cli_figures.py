@@ -122,6 +122,12 @@ def test_a_file_without_truth_in_colour(sqair, people: Path, here: Path, monkeyp
         (2, ["samples", "--model", "plain", "--data", "clip.mp4"], "whose name ends in .npz, not"),
         (1, ["conditional", "--model", "plain", "--observe", "4"], "--observe must be from 1 to 3, or 4 with --frames"),
         (1, ["conditional", "--model", "plain", "--frames", "0"], "--frames must be at least 1, not 0"),
+        (2, ["vrnn", "--data", "plain.npz"], "--data is for figures of --model, and vrnn is none"),
+        (
+            2,
+            ["samples", "--model", "plain", "--observe", "2"],
+            "--observe and --frames are for conditional, not for samples",
+        ),
     ],
 )
 def test_what_cannot_be_drawn(refused, people: Path, code: int, words: list[str], told: str) -> None:

@@ -255,6 +255,11 @@ def test_some_of_a_file(file):
         drawn = to_bytes(Sequences(draw(open_data(replace(file, sequences=count), "train")))).frames
         assert {whole.index(frames.tobytes()) for frames in drawn} == set(range(count))
     assert len(programs) == 1
+    three = open_data(replace(file, sequences=3), "train")
+    assert isinstance(three, FileSource)
+    assert len(three) == 3
+    with pytest.raises(UserError, match="only 3 sequences"):
+        three.fixed(4)
     assert_equal(open_data(replace(file, sequences=3), "validation").fixed(3), open_data(file, "validation").fixed(3))
     with pytest.raises(UserError, match=r"20 sequences for training; set data\.sequences to no more, not 999"):
         open_data(replace(file, sequences=999), "train")

@@ -39,7 +39,9 @@ class Bench(Command):
     """Also measure how the time grows with slots, frames and particles."""
     quick: Annotated[Flag, optional("")] = False
     """Fewer and shorter calls, and growth from its ends only."""
-    precision: Annotated[Literal["float32", "tf32", "bf16"] | None, optional("", "the preset's")] = None
+    precision: Annotated[Literal["float32", "tf32", "bf16"] | None, optional("{float32,tf32,bf16}", "the preset's")] = (
+        None
+    )
     """Of matrix products, as --train.precision; large batches are fastest in bf16."""
     digits: str = "strokes"
     """mnist, strokes, or a folder with the four MNIST files."""

@@ -73,9 +73,10 @@ class Video:
         """The truth, where it is given."""
         from sqair.tracks import read_truth
 
-        if not self.gt:
-            return None
-        return read_truth(self.gt, size=self.gt_size if any(self.gt_size) else None)
+        is_given = self.gt_size != (0, 0)
+        if is_given and (not self.gt or min(self.gt_size) < 1):
+            raise UsageError("--video.gt-size takes height and width, 1 or more, of the frames that --video.gt is of")
+        return read_truth(self.gt, size=self.gt_size if is_given else None) if self.gt else None
 
     def cutting(self, sequences: int, seed: int) -> "Cutting":
         """The part about windows."""

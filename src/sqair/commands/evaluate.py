@@ -104,16 +104,16 @@ def available(source: "Source") -> int:
     """Sequences that a source has; a generator always has enough."""
     from sqair.data import FileSource
 
-    return len(source.sequences.frames) if isinstance(source, FileSource) else MOST
+    return len(source) if isinstance(source, FileSource) else MOST
 
 
 def trained_on(card: dict[str, Any]) -> DataConfig:
-    """The data of a model, as its config.json tells; the default where it does not."""
+    """The data of a model, as its config.json tells, all of it; the default where it does not."""
     training = card.get("training") or {}
     size = tuple(card["model"].get("image", DataConfig.size))
     config = from_dict(DataConfig, training.get("data", {"size": size}), "training.data.")
     check(config, "training.data.")
-    return config
+    return dataclasses.replace(config, sequences=0)  # how many of a file were trained on is of no interest elsewhere
 
 
 def check_size(config: DataConfig, image: tuple[int, int]) -> None:

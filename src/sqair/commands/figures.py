@@ -103,6 +103,7 @@ class Figures(Command):
             raise UserError(f"--sequences must be at least 1, not {self.sequences}")
         if self.data is not None and not self.data.endswith(".npz"):
             raise UsageError(f"--data must be a file of sequences whose name ends in .npz, not {self.data}")
+        self._check_flags()
         choose_device(self.common)
         from sqair.training.runs import choose_folder
 
@@ -138,6 +139,15 @@ class Figures(Command):
         models = ", ".join(f"{getattr(self, role)} ({flag})" for role, flag in flags.items())
         line = f"no {', '.join(left_out)} without {models}: train such a model and name its folder" if left_out else ""
         return [name for name in wanted if name not in left_out], line
+
+    def _check_flags(self) -> None:
+        """Refuse flags that the figure asked for has no use for."""
+        if self.name is None or self.name not in FIGURES:
+            return
+        if self.data is not None and "model" not in FIGURES[self.name][2]:
+            raise UsageError(f"--data is for figures of --model, and {self.name} is none; leave it out")
+        if self.name != "conditional" and (self.observe, self.frames) != (None, None):
+            raise UsageError(f"--observe and --frames are for conditional, not for {self.name}; leave them out")
 
     def _of_files(self, names: list[str]) -> tuple[list[str], str]:
         """Without what needs moving digits, if --model is shown a file, and a line about that."""

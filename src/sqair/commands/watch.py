@@ -106,7 +106,7 @@ class Reconstructions:
 def choose_sequences(preset: Preset) -> Float[ndarray, "S T Y X C"]:
     """Validation sequences with much to see: some of the brighter half, the brightest first."""
     source = open_data(preset.data, "validation")
-    count = min(CHOICE, len(source.sequences.frames)) if isinstance(source, FileSource) else CHOICE
+    count = min(CHOICE, len(source)) if isinstance(source, FileSource) else CHOICE
     frames = np.asarray(jax.vmap(as_frames)(jnp.asarray(source.fixed(count, VALIDATION_SEED).frames)))
     seen = frames[..., : preset.model.channels]
     order = np.argsort(-seen.reshape(count, -1).mean(1), kind="stable")

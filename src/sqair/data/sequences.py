@@ -68,7 +68,7 @@ class FileSource(eqx.Module):
     sequences: Sequences
     path: str = eqx.field(static=True)
     first: Int[Array, ""] | None = None
-    """Batches are drawn from the first so many, from all if None. What is compiled for a number serves for others."""
+    """Only the first so many are used, all if None. What is compiled for a number serves for others."""
 
     def batch(self, key: PRNGKeyArray, count: int) -> Sequences:
         """`count` sequences drawn uniformly, with replacement."""
@@ -79,12 +79,16 @@ class FileSource(eqx.Module):
         """Sequences `start` to `start + count` in the file's order; a file needs no seed."""
         del seed
         _check_count(count)
-        available = len(self.sequences.frames)
+        available = len(self)
         if start + count > available:
             raise UserError(
                 f"{self.path} has only {available} sequences for this use; ask for no more with --sequences"
             )
         return _to_floats(jax.tree.map(lambda values: jnp.asarray(values)[start : start + count], self.sequences))
+
+    def __len__(self) -> int:
+        """How many sequences are used."""
+        return len(self.sequences.frames) if self.first is None else int(self.first)
 
 
 Source = GeneratedSource | FileSource

@@ -82,4 +82,4 @@ def _open(config: DataConfig, split: Split) -> Source:
 
 def _at_most(source: Source, count: int) -> int:
     """So many sequences, or as many as a file has."""
-    return min(count, len(source.sequences.frames)) if isinstance(source, FileSource) else count
+    return min(count, len(source)) if isinstance(source, FileSource) else count

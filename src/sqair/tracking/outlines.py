@@ -61,8 +61,6 @@ def _mostly_inside(own: Bool[ndarray, "h w"], box: Float32[ndarray, " 4"]) -> Bo
     if not own.any():  # OpenCV cannot take an empty part of a frame
         return own
     count, found = cv2.connectedComponents(own.astype(np.uint8), connectivity=8)
-    if count <= 2:
-        return own
     pieces = np.asarray(found, np.int32)
     y, x = (np.arange(side) + 0.5 for side in own.shape)
     across, down = (x > box[0]) & (x < box[0] + box[2]), (y > box[1]) & (y < box[1] + box[3])

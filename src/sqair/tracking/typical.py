@@ -68,7 +68,7 @@ def typical(model: SequenceModel, source: Source, *, sequences: int = 400, seed:
     fewer sequences than asked for.
     """
     if isinstance(source, FileSource):
-        sequences = min(sequences, len(source.sequences.frames))
+        sequences = min(sequences, len(source))
     batch = min(BATCH, sequences)
     starts = range(0, sequences - batch + 1, batch)
     told = [_numbers(model, to_bytes(source.fixed(batch, seed, start)).frames) for start in starts]

@@ -30,7 +30,7 @@ class Validation:
     def __init__(self, source: Source, preset: Preset) -> None:
         count = preset.train.validation_sequences
         if isinstance(source, FileSource):
-            count = min(count, len(source.sequences.frames))
+            count = min(count, len(source))
         self.frames = jnp.asarray(source.fixed(count, VALIDATION_SEED).frames)
         self.batch, self.particles = min(preset.train.batch, count), preset.train.particles
         channels = self.frames.shape[4] if self.frames.ndim == 5 else 1
