@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+from sqair.commands import Data, Train
 from sqair.commands.common import flags_of
 from sqair.commands.fit import Background, Fit, given_names
 from sqair.commands.fit_proposal import Wishes, propose, table
@@ -396,10 +397,10 @@ def test_the_guide_can_be_typed(sqair) -> None:
     """Its commands parse, and its flags exist."""
     guide = (Path(__file__).parents[2] / "docs" / "cameras.md").read_text()
     commands = re.findall(r"^\$ sqair (.+)$", guide, re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 12
     for command in commands:
         assert sqair(*shlex.split(command), "--print-config").code == 0
-    known = set(flags_of(Fit))
+    known = {flag for command in (Data, Fit, Train) for flag in flags_of(command)}
     flags = set(re.findall(r"`(--[a-z.-]+)", guide)) - {"--train.", "--subtraction."}
     assert flags
     assert flags <= known

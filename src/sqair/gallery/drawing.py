@@ -79,7 +79,7 @@ def strips(
 
 
 def composed(
-    images: Sequence[UInt8[ndarray, "T _ _ 3"]], tops: Sequence[int], width: int, shape: tuple[int, int]
+    images: Sequence[UInt8[ndarray, "_ _ _ 3"]], tops: Sequence[int], width: int, shape: tuple[int, int]
 ) -> UInt8[ndarray, "height width 3"]:
     """All frames on white paper."""
     paper = np.full((*shape, 3), 255, np.uint8)
