@@ -59,7 +59,7 @@ def cut(folder: Path, data: Path, sequences: int) -> tuple[Path, Path]:
     truth = ["--video.gt", str(data / "gt.txt"), "--video.gt-size", *map(str, SIZE)]
     parts = {"train": ["--video.stop", BORDER, "--sequences", sequences]}
     parts["test"] = ["--video.start", BORDER, "--sequences", TESTED]
-    files = {name: folder / f"{name}.npz" for name in parts}
+    files = {name: folder / f"{name}-{words[-1]}.npz" for name, words in parts.items()}
     for name, words in parts.items():
         if not files[name].exists():
             run("data", str(clip), "--out", str(files[name]), "--overwrite", *truth, *map(str, words))
@@ -174,7 +174,7 @@ def main() -> None:
     given, about = parse(), circumstances()
     given.out.mkdir(parents=True, exist_ok=True)
     clip = Path(os.environ.get("SQAIR_DATA", "../shared/data")) / FOLDER
-    # a file holds a tenth more than it has for training
+    # the last tenth of a file is for validation
     needed = max(SEQUENCES, -(-10 * max(given.counts) // 9))
     file, test = (given.data, given.test) if given.data is not None else cut(given.out, clip, needed)
     source = open_test(test)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from sqair.config import PRESETS, ModelConfig, Preset, TrainConfig
+from sqair.config import COMING_AND_GOING, PRESETS, ModelConfig, Preset, TrainConfig
 from sqair.data.background import Subtraction
 from sqair.data.camera import Camera, Quantiles, Sizes
 from sqair.data.frames import scaled_size
@@ -46,8 +46,6 @@ COST, EVIDENCE = 0.03, 0.1
 """Shares of a thing's nats: what its discovery costs at first, and what tracking asks of an object."""
 LEAST_FILLED = 0.4
 """Share of its box that a thing fills, at least."""
-DROPOUT = 0.4
-"""Of discovery: things come and go, so that it is needed at all times."""
 STDS = (0.25, 0.7)
 """Least and largest prior std of a size, in logits."""
 
@@ -124,7 +122,7 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
         patience=PATIENCE,
         first_length=min(base.first_length, length),
         discovery_cost=float(round(COST * worth)),
-        discovery_dropout=DROPOUT,
+        discovery_dropout=COMING_AND_GOING.discovery_dropout,
     )
     return Proposal(camera, length, model, train)
 

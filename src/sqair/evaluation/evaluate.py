@@ -43,7 +43,7 @@ def evaluate(
     """The keys of `evaluate --json` in their order; None where there is no truth or no meaning.
 
     `sequences` of the source's fixed list with this seed are used, `batch` at a time. `model` is its kind and `data`
-    the source's name: the caller may put better names in.
+    the source's name: the caller may put better names in. Matrix products have the precision PRODUCTS.
     """
     if particles < 1:
         raise UserError(f"the number of particles must be at least 1, not {particles}")

@@ -122,12 +122,13 @@ class FullFrame:
         """Every n-th picture; those between them are kept until it is known what is in them."""
         for number, frame in enumerate(self._unless_stopped()):
             picture = self._picture(frame, is_first=number == 0)
-            foreground = None if self.is_raw else self.foreground.mask
+            is_between = number % self.camera.stride > 0
+            foreground = None if self.is_raw or is_between else self.foreground.mask
             arrival = Arrival(self.show(frame) if self.show else None, picture, foreground)
             if number == 0:  # a reading begins with empty notes
                 self.clip.notes.extend(self.camera.remarks(self.clip.size, self.foreground.background))
                 self.tracker.scene = self._scaled(self.foreground.background) if self.is_raw else None
-            if number % self.camera.stride:
+            if is_between:
                 self._between.append(arrival)
             else:
                 self._arrived.append(arrival)
