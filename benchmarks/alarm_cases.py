@@ -93,7 +93,7 @@ def provoked_cases(setting: Preset) -> list[Case]:
     cases += [Case("all slots used", 0, gift) for gift in gifts]
     cases += [Case("none used", 0, {"discovery_cost": s * price}) for s in (0.5, 1.0, 2.0)]
     cases += [Case("none used", 0, {"learning_rate": 0.1})]
-    cases += [Case("merged", 0, {"discovery_cost": s * price}) for s in (0.03, 0.06, 0.09, 0.12)]
+    cases += [Case("merged", 0, {"discovery_cost": s * price}) for s in (0.12, 0.14, 0.16, 0.18)]
     cases += [Case("ghosts", 0, {"discovery_cost": n}, {}, BEYOND) for n in (-0.3, 0.0, 0.3)]
     cases += [Case("divergence", 0, {"learning_rate": rate, **gifts[2]}) for rate in (1e6, 1e9, 1e12)]
     return [case._replace(seed=100 + number) for number, case in enumerate(cases)]
