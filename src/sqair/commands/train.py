@@ -27,7 +27,7 @@ from sqair.config import (
     UserError,
     preset,
 )
-from sqair.training.recipe import SCALED, scaled_field
+from sqair.training.recipe import SCALED, for_digits, scaled_field
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -112,7 +112,10 @@ class Train(Command):
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> "Train":
-        """Parse twice: to learn which preset and file are meant, then with their values as the defaults."""
+        """Parse to learn which preset and file are meant, then with their values as the defaults.
+
+        Where digits are not of the preset's size, once more with defaults for those.
+        """
         if {"-h", "--help"} & set(arguments):
             named = next((word for word in arguments if word in PRESETS), "sqair-mlp")
             recipe: Recipe = "paper" if value_of("--recipe", arguments) == "paper" else "fast"
@@ -125,7 +128,13 @@ class Train(Command):
         defaults = first.defaults()
         if first.recipe == "fast" and not first.resume:
             defaults = dataclasses.replace(defaults, train=replaced(defaults.train, **dict.fromkeys(SCALED, OPEN)))
-        return parse_as(cls, arguments, defaults)
+        chosen = parse_as(cls, arguments, defaults)
+        digit_scale, output_std = chosen.data.digit_scale, chosen.model.output_std
+        is_own = digit_scale == defaults.data.digit_scale and output_std == defaults.model.output_std
+        if chosen.recipe == "paper" or chosen.resume or is_own or min(digit_scale, output_std) <= 0:
+            return chosen
+        own = for_digits(Preset(defaults.model, defaults.data, defaults.train), digit_scale, output_std)
+        return parse_as(cls, arguments, dataclasses.replace(defaults, model=own.model, train=own.train))
 
     def defaults(self) -> "Train":
         """A command with the values of this one's preset, or of the run it resumes, and nothing else set."""
@@ -312,6 +321,10 @@ class Train(Command):
         if self._left_open() and chosen.steps != PRESETS[self.preset].train.steps:
             values = ", ".join(f"{name} {getattr(chosen, name)}" for name in self._left_open())
             self.common.say(f"the recipe for {chosen.steps} steps: {values}")
+        if not self.resume and self.data.digit_scale != PRESETS[self.preset].data.digit_scale:
+            low, high = self.model.scale_limits
+            boxes = f"scale_limits {low:g} {high:g}, discovery_cost {chosen.discovery_cost:g}"
+            self.common.say(f"the recipe for digits of {self.data.digit_scale:g}: {boxes}")
 
 
 def fitted(chosen: Preset, path: Path) -> Preset:

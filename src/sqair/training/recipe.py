@@ -1,4 +1,4 @@
-"""Our recipe for another number of steps than a preset's own. Standard library only, for the command line.
+"""Our recipe for another number of steps, or other digits, than a preset's own. Standard library only.
 
 What was chosen for the preset's own number of steps is stretched or shrunk in proportion, within limits: a learning
 rate needs some steps to rise whatever comes after, a curriculum is of no use when its stages are too short to learn
@@ -9,12 +9,15 @@ in, and a long run must still show itself, and be saved, before long.
     stage                  100                                          twice the preset's own
     discovery_cost_steps   500                                          twice the preset's own
     evaluate_every         50                                           twice the preset's own
+
+For digits of another size all that is measured by a digit follows them: boxes, or one box would hold two digits; and
+what a discovery costs, which is a share of what a digit explains, so it grows with its area and the pixels' precision.
 """
 
 import dataclasses
 from typing import NamedTuple
 
-from sqair.config import TrainConfig
+from sqair.config import Preset, TrainConfig
 
 
 class Limits(NamedTuple):
@@ -32,6 +35,8 @@ SCALED = {
     "evaluate_every": Limits(50, 2),
 }
 """Fields of TrainConfig that are counted in steps and belong to the recipe."""
+BOXES = ("scale_limits", "width_limits")
+"""Fields of ModelConfig that are measured by a digit."""
 
 
 def scaled(config: TrainConfig, steps: int) -> TrainConfig:
@@ -43,3 +48,16 @@ def scaled_field(config: TrainConfig, name: str, steps: int) -> int:
     """A field in proportion to the number of steps, within its limits."""
     own, limits = getattr(config, name), SCALED[name]
     return max(min(limits.least, own), min(limits.most * own, round(own * steps / config.steps)))
+
+
+def for_digits(own: Preset, digit_scale: float, output_std: float) -> Preset:
+    """A preset for digits of another size than its own, or another output std; for its own it is unchanged."""
+    size = digit_scale / own.data.digit_scale
+    limits = {name: tuple(round(size * limit, 4) for limit in getattr(own.model, name)) for name in BOXES}
+    precision = own.model.output_std / output_std
+    cost = round(own.train.discovery_cost * (size * precision) ** 2, 1)
+    return dataclasses.replace(
+        own,
+        model=dataclasses.replace(own.model, **limits),
+        train=dataclasses.replace(own.train, discovery_cost=cost),
+    )
