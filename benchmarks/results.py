@@ -93,19 +93,32 @@ def speed_aims(records: Iterable[Record]) -> list[list[Any]]:
 
 
 def learning_aims(records: Iterable[Record]) -> list[list[Any]]:
-    """Median minutes of the newest seeds trained alone, the share of the newest population, small digits."""
+    """Median minutes of the newest seeds trained alone, the share of the newest population, small digits in either."""
     usual = newest_seeds(records, digit_scale=1.0)
     median = None if not usual else middle([row["minutes_to_98"] for row in usual]) or math.inf
-    found = [r for r in of_kind(records, "population") if "H200" in r["device"]]
-    members = found[-1]["results"]["rows"] if found else []
+    members = newest_members(records, digit_scale=1.0)
     share = sum(map(has_reached, members)) / len(members) if members else None
     curves = [row["curve"] for row in newest_seeds(records, digit_scale=0.7)]
-    small = [curve[-1]["counting"] for curve in curves] if all(curves) else []
+    ends = [curve[-1] for curve in curves] if all(curves) else []
+    small = [row["counting"] for row in newest_members(records, digit_scale=0.7) or ends]
     return [
         aim("minutes to counting .98, median of seeds", 10, median, False, f" ({len(usual)} seeds)"),
         aim("share of seeds that reach .98", 0.9, share, True, f" ({len(members)} seeds)"),
-        aim("counting with digits 30% smaller, lowest of seeds", 0.97, min(small, default=None), True),
+        aim(
+            "counting with digits 30% smaller, lowest of seeds",
+            0.97,
+            min(small, default=None),
+            True,
+            f" ({len(small)} seeds, highest {max(small, default=0):.4f})",
+        ),
     ]
+
+
+def newest_members(records: Iterable[Record], digit_scale: float) -> list[dict[str, Any]]:
+    """The newest population of `sqair-mlp` on an H200 with digits of this size."""
+    found = [r["results"] for r in of_kind(records, "population") if "H200" in r["device"]]
+    found = [results for results in found if results["setting"]["data"]["digit_scale"] == digit_scale]
+    return found[-1]["rows"] if found else []
 
 
 def newest_seeds(records: Iterable[Record], digit_scale: float) -> list[dict[str, Any]]:

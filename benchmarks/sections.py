@@ -195,7 +195,7 @@ def seeds(records: Sequence[Record]) -> str:
         results = record["results"]
         rows, train = results["rows"], results["setting"]["train"]
         parts.append(
-            f"**{len(rows)} seeds**, batch {train['batch']}, learning rate {train['learning_rate']:g}, on "
+            f"**{len(rows)} seeds**, digits of {results['setting']['data']['digit_scale']:g}, batch {train['batch']}, learning rate {train['learning_rate']:g}, on "
             f"{record['device']}: {sum(map(has_reached, rows))} reached the goal. {results['sequences']:,} sequences, "
             f"K = {results['particles']}."
         )

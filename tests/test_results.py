@@ -134,7 +134,7 @@ def test_every_seed_counts(folder: Folder) -> None:
     assert row[8] == "failed: it diverged"
     assert cells(page, "4")[0][8] == "unfinished"
     (small,) = cells(page, "counting with digits 30% smaller, lowest of seeds")
-    assert small[2:] == ["0.9600", "no"]
+    assert small[2:] == ["0.9600 (2 seeds, highest 0.9800)", "no"]
 
 
 def test_aims_of_learning(folder: Folder) -> None:
@@ -148,20 +148,23 @@ def test_aims_of_learning(folder: Folder) -> None:
 def test_every_member_counts(folder: Folder) -> None:
     """A member that counts but discovers twice has not reached the goal; the newest population decides the aim."""
 
-    def results(*members: tuple[float, float]) -> dict[str, Any]:
+    def results(*members: tuple[float, float], scale: float = 1.0) -> dict[str, Any]:
         names = ("counting", "rediscoveries_per_frame")
         rows = [
             {"seed": i, "step": 60, "log_p": 6300.5} | dict(zip(names, m, strict=True)) for i, m in enumerate(members)
         ]
-        train = {"batch": 32, "learning_rate": 6e-4}
-        return {"kind": "population", "sequences": 10_000, "particles": 5, "setting": {"train": train}, "rows": rows}
+        setting = {"train": {"batch": 32, "learning_rate": 6e-4}, "data": {"digit_scale": scale}}
+        return {"kind": "population", "sequences": 10_000, "particles": 5, "setting": setting, "rows": rows}
 
     folder.add("old", results((0.99, 0.0)), date="2029-01-01")
     folder.add("new", results((0.98, 0.01), (0.979, 0.0), (0.99, 0.011), (0.995, 0.001)))
+    folder.add("small", results((0.98, 0.0), (0.7, 0.0), scale=0.7), date="2030-05-01")
     page = folder.page()
-    assert "**4 seeds**, batch 32, learning rate 0.0006, on gpu: NVIDIA H200: 2 reached the goal." in page
+    assert "**4 seeds**, digits of 1, batch 32, learning rate 0.0006, on gpu: NVIDIA H200: 2 reached the goal." in page
     assert cells(page, "3")[0][1:6] == ["60", "0.9950", "-", "0.0010", "6,300.5"]
     assert cells(page, "share of seeds that reach .98")[0][2:] == ["0.5000 (4 seeds)", "no"]
+    (small,) = cells(page, "counting with digits 30% smaller, lowest of seeds")
+    assert small[2:] == ["0.7000 (2 seeds, highest 0.9800)", "no"]
 
 
 def test_a_population_is_evaluated(folder: Folder, tmp_path: Path, monkeypatch, capsys) -> None:

@@ -161,7 +161,11 @@ def test_nothing_is_an_object():
     assert np.all(info.objects.identity == -1)
     assert (int(state.born), int(state.time)) == (0, T)
     assert np.std(info.canvas) > 0
-    same((state, info), observe(model, FRAMES, noise, None, Restraint(jnp.zeros(T), jnp.full(T, 9.0))), rtol=0)
+    same(
+        (state, info),
+        observe(model, FRAMES, noise, None, Restraint(jnp.zeros(T), jnp.full(T, 9.0), jnp.full(T, 5.0))),
+        rtol=0,
+    )
 
 
 # --- bounds, dreams, prediction

@@ -227,6 +227,8 @@ class TrainConfig:
     """Steps for which a learned output std is held at its start (the authors: 10,000)."""
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
+    presence_cost: float = 0.0
+    """Training only, lasting: nats per object and frame; what it does not explain, an object must not stay for."""
     start: str = ""
     """A model's name or folder whose weights training begins with; it must have the same settings model.*."""
     seed: int = 0

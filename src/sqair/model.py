@@ -33,11 +33,13 @@ class Restraint(NamedTuple):
     """0 where discovery is switched off, else 1."""
     cost: Float[Array, "*T"]
     """Price of a discovered object, in nats; taken off the weight, so the prior does not learn it."""
+    rent: Float[Array, "*T"]
+    """The same of every object that is present, new or not."""
 
 
 def no_restraint(length: int) -> Restraint:
     """None: a bound computed with it is the model's own."""
-    return Restraint(jnp.ones(length), jnp.zeros(length))
+    return Restraint(jnp.ones(length), jnp.zeros(length), jnp.zeros(length))
 
 
 class Info(NamedTuple):
@@ -247,6 +249,8 @@ class SQAIR(SequenceModel):
         is_on = restraint.discover > 0
         new, (log_q_d, presence_q_d), (log_p_d, presence_p_d) = jax.lax.cond(is_on, discover, pass_over)
 
+        price = restraint.cost * new.pres.sum() + restraint.rent * (count + new.pres.sum())
+
         state = self._unite(state, propagated, temporal, expected.hidden, new)
         state, canvas, behind = self._drawn(state, x)
         return state, Info(
@@ -255,7 +259,7 @@ class SQAIR(SequenceModel):
             propagated=count,
             discovered=new.pres.sum(),
             log_likelihood=self.image.log_prob(x, canvas),  # eq. 3
-            log_p=log_p_p + log_p_d - restraint.cost * new.pres.sum(),  # eq. 3
+            log_p=log_p_p + log_p_d - price,  # eq. 3
             log_q=log_q_p + log_q_d,  # eq. 4
             log_p_presence=presence_p_p + presence_p_d,
             log_q_presence=presence_q_p + presence_q_d,

@@ -33,7 +33,9 @@ class Range(NamedTuple):
 RANGES: dict[str, Range] = {
     name: allowed
     for allowed, names in {
-        Range(0): "speed warm_up decay clip clip_frame discovery_cost discovery_cost_steps rediscovery_cost patience "
+        Range(
+            0
+        ): "speed warm_up decay clip clip_frame discovery_cost discovery_cost_steps rediscovery_cost presence_cost patience "
         "spike output_std_steps background_size width_limits sequences",
         Range(0, above=True): "output_std scale_limits shift_limit where_prior_std min_std digit_scale learning_rate",
         Range(0, 1): "background_rate final_decay discovery_dropout",

@@ -1,5 +1,6 @@
 """Schedules against their closed forms."""
 
+import dataclasses
 import math
 
 import jax
@@ -48,11 +49,13 @@ def test_rate_with_warm_up_and_cosine() -> None:
 
 def test_restraint() -> None:
     config = TrainConfig(discovery_dropout=0.3, discovery_cost=50.0, discovery_cost_steps=200, rediscovery_cost=4.0)
+    config = dataclasses.replace(config, presence_cost=0.25)
     make = jax.jit(lambda step: restraint_at(step, config, 6))
     restraint = make(50)
     assert restraint.discover.shape == restraint.cost.shape == (6,)
     assert np.allclose(restraint.cost, [50 * 0.75] + [50 * 0.75 + 4] * 5)
     assert make(1000).cost.tolist() == [0, 4, 4, 4, 4, 4], "what is annealed is gone, what lasts stays"
+    assert restraint.rent.tolist() == make(1000).rent.tolist() == [0.25] * 6
 
 
 def test_discovery_dropout() -> None:
@@ -68,3 +71,4 @@ def test_the_paper_has_no_restraint() -> None:
     restraint = restraint_at(0, PAPER_RECIPE, 4)
     assert (restraint.discover == 1).all()
     assert (restraint.cost == 0).all()
+    assert (restraint.rent == 0).all()

@@ -1,11 +1,12 @@
-"""Our recipe for other numbers of steps: in proportion, within limits."""
+"""Our recipe for other numbers of steps, in proportion and within limits, and for other digits."""
 
 import dataclasses
 
 import pytest
 
+from sqair.commands.train import Train
 from sqair.config import PRESETS, TrainConfig
-from sqair.training.recipe import SCALED, scaled
+from sqair.training.recipe import SCALED, for_digits, scaled
 
 OWN = TrainConfig(steps=20_000, warm_up=500, stage=700, discovery_cost_steps=4_000, evaluate_every=1_000)
 
@@ -36,3 +37,43 @@ def test_numbers_of_steps_follow_the_steps(steps: int, expected: tuple[int, ...]
 def test_what_is_small_already_is_not_raised() -> None:
     small = TrainConfig(steps=100, warm_up=0, stage=5, discovery_cost_steps=10, evaluate_every=20)
     assert scaled(small, 50) == dataclasses.replace(small, steps=50)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_presets_own_digits_change_nothing(name: str) -> None:
+    own = PRESETS[name]
+    assert for_digits(own, own.data.digit_scale, own.model.output_std) == own
+
+
+def test_boxes_follow_digits_and_cost_their_area() -> None:
+    own = PRESETS["sqair-mlp"]
+    small = for_digits(own, 0.7, own.model.output_std)
+    assert small.model.scale_limits == pytest.approx((0.7 * 0.02, 0.7))
+    assert small.train.discovery_cost == pytest.approx(20 * 0.49)
+    kept = {"model": dataclasses.replace(own.model, scale_limits=small.model.scale_limits)}
+    assert dataclasses.replace(small, train=own.train) == dataclasses.replace(own, **kept)
+    sharper = for_digits(own, 1.0, own.model.output_std / 2)
+    assert sharper.train.discovery_cost == 4 * own.train.discovery_cost
+    assert sharper.model == own.model, "the output std itself is the user's"
+
+
+def test_a_wide_preset_keeps_its_aspect() -> None:
+    wide = for_digits(PRESETS["sqair-pedestrians"], 0.5, PRESETS["sqair-pedestrians"].model.output_std).model
+    assert (wide.scale_limits, wide.width_limits) == ((0.05, 0.45), (0.02, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("words", "limits", "cost"),
+    [
+        ([], (0.02, 1.0), 20.0),
+        (["--data.digit-scale", "0.7"], (0.014, 0.7), 9.8),
+        (["--data.digit-scale", "0.7", "--model.scale-limits", "0.02", "1"], (0.02, 1.0), 9.8),
+        (["--data.digit-scale", "0.7", "--train.discovery-cost", "20"], (0.014, 0.7), 20.0),
+        (["--data.digit-scale", "0.7", "--recipe", "paper"], (0.02, 1.0), 0.0),
+        (["--model.output-std", "0"], (0.02, 1.0), 20.0),
+    ],
+)
+def test_what_is_given_stays_as_it_is(words: list[str], limits: tuple[float, float], cost: float) -> None:
+    chosen = Train.parse(["sqair-mlp", *words]).resolved()
+    assert chosen.model.scale_limits == limits
+    assert chosen.train.discovery_cost == cost

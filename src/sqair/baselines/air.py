@@ -73,7 +73,7 @@ class AIR(SequenceModel):
         )
         none = jnp.zeros(())
         log_p, presence_p = self.discovery_prior.log_prob(new, none, room, jnp.array(True), jnp.zeros(0))
-        log_p = log_p - restraint.cost * new.pres.sum()
+        log_p = log_p - (restraint.cost + restraint.rent) * new.pres.sum()
         state, info = self._finish(state, new, log_p, presence_p)
         likelihood = self.image.log_prob(x, info.canvas)
         return state, info._replace(log_likelihood=likelihood, log_q=log_q, log_q_presence=presence_q)

@@ -41,7 +41,7 @@ def learning_rate(config: TrainConfig) -> optax.Schedule:
 
 
 def restraint_at(step: Int[Array, ""] | int, config: TrainConfig, total_length: int) -> Restraint:
-    """The restraint of a batch: discovery dropout after the first frame, and costs of discovery.
+    """The restraint of a batch: discovery dropout after the first frame, and costs of discovery and of presence.
 
     A frame without discovery is so for the whole batch, and at a step for every seed: the program branches on it, and
     the frame costs half as much.
@@ -51,4 +51,8 @@ def restraint_at(step: Int[Array, ""] | int, config: TrainConfig, total_length: 
     dropped = later & jax.random.bernoulli(key, config.discovery_dropout, (total_length,))
     left = jnp.clip(1 - step / max(config.discovery_cost_steps, 1), 0.0, 1.0)
     cost = config.discovery_cost * left + config.rediscovery_cost * later
-    return Restraint(discover=jnp.where(dropped, 0.0, 1.0), cost=jnp.broadcast_to(cost, (total_length,)))
+    return Restraint(
+        discover=jnp.where(dropped, 0.0, 1.0),
+        cost=jnp.broadcast_to(cost, (total_length,)),
+        rent=jnp.broadcast_to(jnp.asarray(config.presence_cost, cost.dtype), (total_length,)),
+    )
