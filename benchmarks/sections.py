@@ -193,10 +193,10 @@ def seeds(records: Sequence[Record]) -> str:
     parts = []
     for record in of_kind(records, "population"):
         results = record["results"]
-        rows, train = results["rows"], results["setting"]["train"]
+        rows, train, data = results["rows"], results["setting"]["train"], results["setting"]["data"]
         parts.append(
-            f"**{len(rows)} seeds**, digits of {results['setting']['data']['digit_scale']:g}, batch {train['batch']}, learning rate {train['learning_rate']:g}, on "
-            f"{record['device']}: {sum(map(has_reached, rows))} reached the goal. {results['sequences']:,} sequences, "
+            f"**{len(rows)} seeds**, digits of {data['digit_scale']:g}, batch {train['batch']}, learning rate "
+            f"{train['learning_rate']:g}, on {record['device']}: {sum(map(has_reached, rows))} reached the goal. {results['sequences']:,} sequences, "
             f"K = {results['particles']}."
         )
         parts.append(table(head, [[*map(row.get, names), link(record)] for row in rows]))
