@@ -196,8 +196,8 @@ def seeds(records: Sequence[Record]) -> str:
         rows, train, data = results["rows"], results["setting"]["train"], results["setting"]["data"]
         parts.append(
             f"**{len(rows)} seeds**, digits of {data['digit_scale']:g}, batch {train['batch']}, learning rate "
-            f"{train['learning_rate']:g}, on {record['device']}: {sum(map(has_reached, rows))} reached the goal. {results['sequences']:,} sequences, "
-            f"K = {results['particles']}."
+            f"{train['learning_rate']:g}, on {record['device']}: {sum(map(has_reached, rows))} reached the goal. "
+            f"{results['sequences']:,} sequences, K = {results['particles']}."
         )
         parts.append(table(head, [[*map(row.get, names), link(record)] for row in rows]))
     return section("Seeds", SEEDS, *(parts or [MISSING]))
