@@ -34,7 +34,9 @@ def frames():
 @eqx.filter_jit
 def observe(model, frames, noise, discover=None):
     total = frames.shape[0]
-    restraint = Restraint(jnp.ones(total) if discover is None else discover, jnp.zeros(total), jnp.zeros(total))
+    restraint = Restraint(
+        jnp.ones(total) if discover is None else discover, jnp.zeros(total), jnp.zeros(total), jnp.ones(total)
+    )
     return model.observe(None, frames, noise=noise, restraint=restraint)
 
 

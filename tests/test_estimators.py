@@ -209,7 +209,7 @@ def point() -> Trained:
 
 
 def restrained() -> Restraint:
-    return Restraint(jnp.array([1.0, 0.0, 1.0]), jnp.full(TOTAL, 0.7), jnp.full(TOTAL, 0.3))
+    return Restraint(jnp.array([1.0, 0.0, 1.0]), jnp.full(TOTAL, 0.7), jnp.full(TOTAL, 0.3), jnp.ones(TOTAL))
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +328,7 @@ def test_what_is_switched_off_teaches_the_prior_nothing(point, bound):
     def gradient(discover):
         def value(count):
             model = eqx.tree_at(lambda it: it.discovery_prior.count, point.model, count)
-            restraint = Restraint(discover, jnp.full(TOTAL, 0.7), jnp.zeros(TOTAL))
+            restraint = Restraint(discover, jnp.full(TOTAL, 0.7), jnp.zeros(TOTAL), jnp.ones(TOTAL))
             return batch_loss(model, jax.random.key(4), FRAMES, restraint, jnp.array(TOTAL), config)[0]
 
         return jax.grad(value)(point.model.discovery_prior.count)

@@ -196,7 +196,9 @@ def differentiated(kind):
             now = state._replace(objects=objects, temporal=temporal, prior=prior)
             if kind == "step":
                 encoding = model.encode(x[None])[0]
-                outputs = model.step(now, x, encoding, noise, Restraint(jnp.ones(()), jnp.zeros(()), jnp.zeros(())))
+                outputs = model.step(
+                    now, x, encoding, noise, Restraint(jnp.ones(()), jnp.zeros(()), jnp.zeros(()), jnp.ones(()))
+                )
             else:
                 outputs = model.dream_step(now, noise)
             return projection(outputs), outputs
@@ -211,7 +213,9 @@ def differentiated(kind):
 def stepped(model, state, x, noise):
     """The outputs of inference and of dreaming, and the hidden states that propagation and its prior give each slot."""
     encoding, objects = model.encode(x[None])[0], state.objects
-    observed = model.step(state, x, encoding, noise, Restraint(jnp.ones(()), jnp.zeros(()), jnp.zeros(())))
+    observed = model.step(
+        state, x, encoding, noise, Restraint(jnp.ones(()), jnp.zeros(()), jnp.zeros(()), jnp.ones(()))
+    )
     parts = (noise.phase(0), x, objects, state.temporal, model.encoders, model.image.transformer, encoding)
     hidden = model.propagation(*parts)[1], model.propagation_prior.expect(objects, state.prior).hidden
     return (observed, model.dream_step(state, noise)), hidden
@@ -271,13 +275,13 @@ def test_hidden_states_go_where_their_objects_go(seed, pres, coins):
 
 
 def everywhere():
-    return Restraint(jnp.ones(T), jnp.zeros(T), jnp.zeros(T))
+    return Restraint(jnp.ones(T), jnp.zeros(T), jnp.zeros(T), jnp.ones(T))
 
 
 @given(seed=seeds, data=st.data(), discover=hnp.arrays(np.float32, T, elements=bits))
 def test_where_discovery_is_off_nothing_is_discovered_and_q_pays_nothing(seed, data, discover):
     frames, noise = frames_and_noise(2, seed, data.draw(uniforms(2)))
-    restraint = Restraint(jnp.asarray(discover), jnp.zeros(T), jnp.zeros(T))
+    restraint = Restraint(jnp.asarray(discover), jnp.zeros(T), jnp.zeros(T), jnp.ones(T))
     _, info = observe(model(2), frames, noise, restraint)
     check_history(info, 2)
     off = discover == 0
@@ -293,7 +297,7 @@ def test_where_discovery_is_off_nothing_is_discovered_and_q_pays_nothing(seed, d
 def test_without_discovery_there_is_never_anything(seed, data):
     """All that is left of q and p is the propagation of no objects, with log-probability 0: p learns nothing."""
     frames, noise = frames_and_noise(2, seed, data.draw(uniforms(2)))
-    _, info = observe(model(2), frames, noise, Restraint(jnp.zeros(T), jnp.zeros(T), jnp.zeros(T)))
+    _, info = observe(model(2), frames, noise, Restraint(jnp.zeros(T), jnp.zeros(T), jnp.zeros(T), jnp.ones(T)))
     for values in (info.log_p, info.log_q, info.log_q_presence, info.objects.pres, info.canvas):
         assert not np.any(values)
 
@@ -302,7 +306,9 @@ def test_the_price_of_discovery_is_taken_off_the_weight():
     """cost nats for each object and nothing else: q, the prior's own probabilities and the objects stay as they are."""
     frames, noise = frames_and_noise(2, 0, np.zeros((T, 2, 2), np.float32))
     free = observe(model(2), frames, noise, everywhere())[1]
-    dear = observe(model(2), frames, noise, Restraint(jnp.ones(T), jnp.full(T, 3.0, jnp.float32), jnp.zeros(T)))[1]
+    dear = observe(
+        model(2), frames, noise, Restraint(jnp.ones(T), jnp.full(T, 3.0, jnp.float32), jnp.zeros(T), jnp.ones(T))
+    )[1]
     same = ("log_q", "objects", "log_p_presence", "log_likelihood")
     assert_same([getattr(free, name) for name in same], [getattr(dear, name) for name in same])
     np.testing.assert_allclose(free.log_p - dear.log_p, 3 * free.discovered, rtol=1e-4, atol=1e-4)
@@ -318,6 +324,21 @@ def test_the_rent_of_presence_is_taken_off_the_weight():
     assert_same([getattr(free, name) for name in same], [getattr(rented, name) for name in same])
     np.testing.assert_allclose(free.log_p - rented.log_p, 0.5 * free.objects.pres.sum(-1), rtol=1e-4, atol=1e-4)
     assert float(free.propagated.sum()) > 0, "objects that were there before pay, too"
+
+
+def test_presence_that_is_not_learned_has_its_values_but_no_gradient():
+    frames, noise = frames_and_noise(2, 0, np.zeros((T, 2, 2), np.float32))
+
+    def presence(found, learned):
+        restraint = everywhere()._replace(learned=jnp.full(T, learned, jnp.float32))
+        info = observe(found, frames, noise, restraint)[1]
+        return info.log_q_presence[0], info  # in the first frame there is only discovery
+
+    (value, info), grad = eqx.filter_value_and_grad(presence, has_aux=True)(model(2), 1.0)
+    (same_value, same_info), none = eqx.filter_value_and_grad(presence, has_aux=True)(model(2), 0.0)
+    assert_same([value, info], [same_value, same_info])
+    assert max(float(abs(leaf).max()) for leaf in jax.tree.leaves(grad.discovery)) > 0
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(none))
 
 
 # --- nothing at all

@@ -305,7 +305,7 @@ def test_the_model_needs_no_jit(whole):
     model = make()
     before, _ = observe(model, film()[:2], cut(noise, 0, 2), model.initial(), restraint=no_restraint(2))
     encoding = model.encode(film())[2]
-    restraint = Restraint(jnp.ones(()), jnp.zeros(()), jnp.zeros(()))
+    restraint = Restraint(jnp.ones(()), jnp.zeros(()), jnp.zeros(()), jnp.ones(()))
     _, found = model.step(before, film()[2], encoding, jax.tree.map(lambda leaf: leaf[2], noise), restraint)
     assert_close(found, jax.tree.map(lambda leaf: leaf[2], info))
 

@@ -163,7 +163,7 @@ def test_nothing_is_an_object():
     assert np.std(info.canvas) > 0
     same(
         (state, info),
-        observe(model, FRAMES, noise, None, Restraint(jnp.zeros(T), jnp.full(T, 9.0), jnp.full(T, 5.0))),
+        observe(model, FRAMES, noise, None, Restraint(jnp.zeros(T), jnp.full(T, 9.0), jnp.full(T, 5.0), jnp.zeros(T))),
         rtol=0,
     )
 

@@ -220,13 +220,15 @@ class TrainConfig:
     discovery_dropout: float = 0.9
     """Training only: probability that a frame t > 1 is without discovery, for the whole batch."""
     discovery_cost: float = 20.0
-    """Training only: nats per discovered object, annealed to 0 ..."""
+    """Training only: nats per discovered object, a reward if negative, annealed to 0 ..."""
     discovery_cost_steps: int = 4_000
     """... over so many steps."""
     output_std_steps: int = 0
     """Steps for which a learned output std is held at its start (the authors: 10,000)."""
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
+    presence_delay: int = 0
+    """Training only: steps for which discoveries are as likely as at first, whatever they explain, so all slots learn."""
     presence_cost: float = 0.0
     """Training only, lasting: nats per object and frame; what it does not explain, an object must not stay for."""
     start: str = ""

@@ -70,12 +70,14 @@ class DiscoveryPosterior(eqx.Module):
         encoding: Float[Array, " H"],
         context: Float[Array, " L"],
         room: Float[Array, ""],
+        learned: Float[Array, ""],
         encoders: Encoders,
         transformer: SpatialTransformer,
     ) -> tuple[Latents, Float[Array, ""], Float[Array, ""]]:
         """The objects, log q of all their variables, and the part of it that is presence.
 
-        `encoding` is e_t of the frame, `context` is l_t (empty in AIR), `room` the largest number of discoveries.
+        `encoding` is e_t of the frame, `context` is l_t (empty in AIR), `room` the largest number of discoveries;
+        where `learned` is 0, presence passes no gradient back.
         """
 
         def find(carry: tuple, noise_i: Noise) -> tuple[tuple, tuple]:
@@ -91,7 +93,9 @@ class DiscoveryPosterior(eqx.Module):
         steps = Noise(noise.what, noise.where, noise.pres)
         _, (hidden, what, where, q_what, q_where) = scan_slots(find, start, steps)
         seen = (hidden, what) if self.presence_after_what else (hidden,)
-        q_pres = OnesThenZero(jax.vmap(self.pres_head)(*seen)[:, 0], room)  # eq. 2
+        logits = jax.vmap(self.pres_head)(*seen)[:, 0]
+        logits = jnp.where(learned > 0, logits, jax.lax.stop_gradient(logits))
+        q_pres = OnesThenZero(logits, room)  # eq. 2
         pres = q_pres.sample(noise.pres) if noise.forced is None else noise.forced
         presence = q_pres.log_prob(pres)
         contents = masked(q_what.log_prob(what) + q_where.log_prob(where), pres)

@@ -35,11 +35,14 @@ class Restraint(NamedTuple):
     """Price of a discovered object, in nats; taken off the weight, so the prior does not learn it."""
     rent: Float[Array, "*T"]
     """The same of every object that is present, new or not."""
+    learned: Float[Array, "*T"]
+    """0 where the presence of discoveries passes no gradient back, else 1."""
 
 
 def no_restraint(length: int) -> Restraint:
     """None: a bound computed with it is the model's own."""
-    return Restraint(jnp.ones(length), jnp.zeros(length), jnp.zeros(length))
+    none, full = jnp.zeros(length), jnp.ones(length)
+    return Restraint(discover=full, cost=none, rent=none, learned=full)
 
 
 class Info(NamedTuple):
@@ -239,7 +242,9 @@ class SQAIR(SequenceModel):
         room = self.config.max_objects - count
 
         def discover() -> tuple[Latents, tuple[Array, Array], tuple[Array, Array]]:
-            new, log_q, presence_q = self.discovery(noise_d, seen, encoding, context, room, self.encoders, transformer)
+            new, log_q, presence_q = self.discovery(
+                noise_d, seen, encoding, context, room, restraint.learned, self.encoders, transformer
+            )
             return new, (log_q, presence_q), self.discovery_prior.log_prob(new, count, room, is_first, context)
 
         def pass_over() -> tuple[Latents, tuple[Array, Array], tuple[Array, Array]]:

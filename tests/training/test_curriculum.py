@@ -49,12 +49,14 @@ def test_rate_with_warm_up_and_cosine() -> None:
 
 def test_restraint() -> None:
     config = TrainConfig(discovery_dropout=0.3, discovery_cost=50.0, discovery_cost_steps=200, rediscovery_cost=4.0)
-    config = dataclasses.replace(config, presence_cost=0.25)
+    config = dataclasses.replace(config, presence_cost=0.25, presence_delay=60)
     make = jax.jit(lambda step: restraint_at(step, config, 6))
     restraint = make(50)
     assert restraint.discover.shape == restraint.cost.shape == (6,)
     assert np.allclose(restraint.cost, [50 * 0.75] + [50 * 0.75 + 4] * 5)
     assert make(1000).cost.tolist() == [0, 4, 4, 4, 4, 4], "what is annealed is gone, what lasts stays"
+    assert restraint.learned.tolist() == [0] * 6
+    assert make(60).learned.tolist() == [1] * 6
     assert restraint.rent.tolist() == make(1000).rent.tolist() == [0.25] * 6
 
 
@@ -72,3 +74,4 @@ def test_the_paper_has_no_restraint() -> None:
     assert (restraint.discover == 1).all()
     assert (restraint.cost == 0).all()
     assert (restraint.rent == 0).all()
+    assert (restraint.learned == 1).all()

@@ -39,7 +39,7 @@ def test_no_member_is_trained_twice(members: int, sweep: str) -> None:
 @pytest.mark.parametrize(
     ("sweep", "line"),
     [
-        (("batch=8,16",), r"cannot vary 'batch'; it takes learning_rate, .*, presence_cost, seed, such as"),
+        (("batch=8,16",), r"cannot vary 'batch'; it takes learning_rate, .*, presence_delay, seed, such as"),
         (("model.width=8",), "cannot vary 'model.width'"),
         (("learning_rate",), "wants numbers, such as learning_rate=1,2, not 'learning_rate'"),
         (("learning_rate=1e-3,fast",), "wants numbers"),

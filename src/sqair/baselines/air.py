@@ -69,7 +69,7 @@ class AIR(SequenceModel):
         noise = noise.phase(0)
         room = jnp.array(float(self.config.max_objects))
         new, log_q, presence_q = self.discovery(
-            noise, x, encoding, jnp.zeros(0), room, self.encoders, self.image.transformer
+            noise, x, encoding, jnp.zeros(0), room, restraint.learned, self.encoders, self.image.transformer
         )
         none = jnp.zeros(())
         log_p, presence_p = self.discovery_prior.log_prob(new, none, room, jnp.array(True), jnp.zeros(0))

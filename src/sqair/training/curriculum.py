@@ -55,4 +55,5 @@ def restraint_at(step: Int[Array, ""] | int, config: TrainConfig, total_length: 
         discover=jnp.where(dropped, 0.0, 1.0),
         cost=jnp.broadcast_to(cost, (total_length,)),
         rent=jnp.broadcast_to(jnp.asarray(config.presence_cost, cost.dtype), (total_length,)),
+        learned=jnp.broadcast_to(jnp.where(step < config.presence_delay, 0.0, 1.0), (total_length,)),
     )

@@ -9,7 +9,15 @@ from typing import Any
 from sqair.config import Preset, TrainConfig, UsageError
 from sqair.settings import check
 
-KNOBS = ("learning_rate", "clip_frame", "discovery_dropout", "discovery_cost", "rediscovery_cost", "presence_cost")
+KNOBS = (
+    "learning_rate",
+    "clip_frame",
+    "discovery_dropout",
+    "discovery_cost",
+    "rediscovery_cost",
+    "presence_cost",
+    "presence_delay",
+)
 """Fields of TrainConfig that are numbers inside the compiled step, so that members may differ in them.
 
 Frames without discovery are cheap because all members pass over them together: a sweep of discovery_dropout costs more.
