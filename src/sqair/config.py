@@ -228,7 +228,7 @@ class TrainConfig:
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
     presence_delay: int = 0
-    """Training only: steps for which discoveries are as likely as at first, whatever they explain, so all slots learn."""
+    """Training only: steps for which discoveries stay as likely as at first, so that all slots learn what to draw."""
     presence_cost: float = 0.0
     """Training only, lasting: nats per object and frame; what it does not explain, an object must not stay for."""
     start: str = ""

@@ -179,6 +179,16 @@ def test_made_failures_are_named(failure: str) -> None:
     assert name(MADE[failure]) == failure
 
 
+@pytest.mark.parametrize(("error", "named"), [(0.3, "merged"), (0.6, None)])
+def test_things_left_out_are_named_once_the_others_are_sharp(error: float, named: str | None) -> None:
+    """One object of two is drawn, as well as in frames with a single one; at first, in a blur, that is no failure."""
+    signals = told(np.minimum(BLOBS, 1), error=error)
+    worth = WORTH * BLOBS
+    one_of_two = PERFECT - worth + (1 - error) * np.minimum(worth, WORTH)
+    signals = signals._replace(likelihood=jnp.asarray(one_of_two))
+    assert name(signals) == named
+
+
 def test_divergence_is_named_first() -> None:
     """Whatever else is wrong: a bound that is not finite, far below its best or an empty canvas, or skipped steps."""
     for signals in (*MADE.values(), told(BLOBS)):

@@ -28,7 +28,8 @@ FAILURES = {
     "all slots used": "slots are filled whether or not there is something; raise --train.discovery-cost",
     "ghosts": "objects that explain nothing in their whole life; raise --train.discovery-cost, and see that "
     "--model.where-prior-mean lies inside the frame",
-    "merged": "one object explains things that are apart; lower --train.discovery-cost",
+    "merged": "one object where there are several: it explains all of them, or the others are left out; lower "
+    "--train.discovery-cost, raise --train.presence-delay, or try other seeds with --members",
 }
 """The failures in the order in which they are looked for, and what to do about each."""
 
@@ -66,6 +67,10 @@ EXTRA = 0.12
 BOTH = 0.7
 """Merged: the share of ink explained in frames with several things, at least, as a part of that with a single one: the
 one object takes both."""
+SHARP, LEFT_OUT = 0.55, 0.2
+"""Merged, where the one object takes one: the share of ink explained in frames with a single thing, at least, and how
+many more objects there are in frames with several, at most. Healthy trainings leave things out as well, but only while
+all is blurred."""
 
 
 class Scene(NamedTuple):
@@ -278,7 +283,12 @@ def is_divergence(found: Evidence, best_bound: float | None, bound: float, skipp
 
 
 def is_merged(found: Evidence) -> bool:
-    """Single things are found and seen, several are seen no worse, but frames with several hold hardly more objects."""
+    """Single things are found and seen, but frames with several hold hardly more objects.
+
+    Either several are seen no worse, so that one object takes them all, or one of them is seen well.
+    """
+    more = found.several - found.single
     is_found = found.single > FOUND and found.single_explained > SEEN
-    takes_both = found.several_explained > BOTH * found.single_explained
-    return is_found and takes_both and found.several < found.single + EXTRA
+    takes_both = found.several_explained > BOTH * found.single_explained and more < EXTRA
+    leaves_out = found.single_explained > SHARP and more < LEFT_OUT
+    return is_found and (takes_both or leaves_out)
