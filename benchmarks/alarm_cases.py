@@ -133,7 +133,8 @@ def train_population(
     """Train all members for `checks` times `every` steps, and show them to `look_at` with the step after each."""
     source = open_data(setting.data, "train")
     states, keys = begin(setting, cases)
-    knobs = {name: jnp.array([case.knobs.get(name, getattr(setting.train, name)) for case in cases]) for name in KNOBS}
+    own = {name: [case.knobs.get(name, getattr(setting.train, name)) for case in cases] for name in KNOBS}
+    knobs = {name: jnp.array(numbers, float) for name, numbers in own.items()}
     for check in range(checks):
         states = jax.block_until_ready(train_members(states, source, keys, knobs, setting.train, jnp.array(every)))
         look_at((check + 1) * every, states)

@@ -116,9 +116,15 @@ def learning_aims(records: Iterable[Record]) -> list[list[Any]]:
 
 def newest_members(records: Iterable[Record], digit_scale: float) -> list[dict[str, Any]]:
     """The newest population of `sqair-mlp` on an H200 with digits of this size."""
-    found = [r["results"] for r in of_kind(records, "population") if "H200" in r["device"]]
-    found = [results for results in found if results["setting"]["data"]["digit_scale"] == digit_scale]
-    return found[-1]["rows"] if found else []
+    wanted = {"kind": "sqair", "networks": "mlp"}
+    found: list[dict[str, Any]] = []
+    for record in of_kind(records, "population"):
+        setting = record["results"]["setting"]
+        is_wanted = all(setting["model"][name] == value for name, value in wanted.items())
+        is_wanted &= setting["data"]["digit_scale"] == digit_scale and not setting["train"]["sweep"]
+        if is_wanted and "H200" in record["device"]:
+            found = record["results"]["rows"]
+    return found
 
 
 def newest_seeds(records: Iterable[Record], digit_scale: float) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Turns a trained model into one that is shipped: `python -m benchmarks.ship RUN NAME --digits DIR`.
 
-Weights are halved, the card gets what is typical of the training data, and of paths on the machine that trained it
-at most the name is left. Whether halving moves a number is for `sqair evaluate` to tell, before and after.
+Weights are halved, and the card gets what is typical of the training data. The path of the digits and what training
+began with mean nothing elsewhere and are left out. Whether halving moves a number is for `sqair evaluate` to tell.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def ship(source: str, folder: Path, digits: str) -> None:
     training = dict(read_card(source)["training"])
     data = from_dict(DataConfig, training["data"], "data.")
     named = dataclasses.replace(data, digits="mnist" if data.digits != "strokes" else data.digits)
-    train = training["train"] | {"start": Path(training["train"]["start"]).name}
+    train = training["train"] | {"start": ""}
     save_pretrained(load_model(source), folder, training=training | {"data": to_dict(named), "train": train}, half=True)
     model = load_model(folder)
     if model.has_objects:

@@ -32,11 +32,10 @@ def frames():
 
 
 @eqx.filter_jit
-def observe(model, frames, noise, discover=None):
+def observe(model, frames, noise, discover=None, cost=0.0, rent=0.0):
     total = frames.shape[0]
-    restraint = Restraint(
-        jnp.ones(total) if discover is None else discover, jnp.zeros(total), jnp.zeros(total), jnp.ones(total)
-    )
+    ones = jnp.ones(total)
+    restraint = Restraint(ones if discover is None else discover, cost * ones, rent * ones, ones)
     return model.observe(None, frames, noise=noise, restraint=restraint)
 
 
@@ -54,6 +53,14 @@ def test_frames_are_independent(noise):
     for a, b in zip(*map(jax.tree.leaves, nameless), strict=True):
         assert np.array_equal(a[order], b)
     assert len(set(info.discovered.tolist())) > 1
+
+
+def test_every_object_pays_its_price_and_its_rent(noise):
+    """In AIR all objects of a frame are discovered in it."""
+    free = observe(make(), frames(), noise)[1]
+    dear = observe(make(), frames(), noise, None, jnp.array(2.0), jnp.array(0.5))[1]
+    assert np.allclose(free.log_p - dear.log_p, 2.5 * free.discovered, atol=1e-3)
+    assert free.discovered.sum() > 0
 
 
 def test_identities_are_never_given_again(noise):

@@ -148,16 +148,18 @@ def test_aims_of_learning(folder: Folder) -> None:
 def test_every_member_counts(folder: Folder) -> None:
     """A member that counts but discovers twice has not reached the goal; the newest population decides the aim."""
 
-    def results(*members: tuple[float, float], scale: float = 1.0) -> dict[str, Any]:
+    def results(*members: tuple[float, float], scale: float = 1.0, kind: str = "sqair") -> dict[str, Any]:
         names = ("counting", "rediscoveries_per_frame")
         rows = [
             {"seed": i, "step": 60, "log_p": 6300.5} | dict(zip(names, m, strict=True)) for i, m in enumerate(members)
         ]
-        setting = {"train": {"batch": 32, "learning_rate": 6e-4}, "data": {"digit_scale": scale}}
+        train = {"batch": 32, "learning_rate": 6e-4, "sweep": []}
+        setting = {"train": train, "data": {"digit_scale": scale}, "model": {"kind": kind, "networks": "mlp"}}
         return {"kind": "population", "sequences": 10_000, "particles": 5, "setting": setting, "rows": rows}
 
     folder.add("old", results((0.99, 0.0)), date="2029-01-01")
     folder.add("new", results((0.98, 0.01), (0.979, 0.0), (0.99, 0.011), (0.995, 0.001)))
+    folder.add("other", results((0.1, 0.0), kind="air"), date="2030-04-01")
     folder.add("small", results((0.98, 0.0), (0.7, 0.0), scale=0.7), date="2030-05-01")
     page = folder.page()
     assert "**4 seeds**, digits of 1, batch 32, learning rate 0.0006, on gpu: NVIDIA H200: 2 reached the goal." in page

@@ -175,7 +175,7 @@ class DataConfig:
     max_digits: int = 2
     """The number of digits is uniform over 0 to this."""
     digit_scale: float = 1.0
-    """Size of a digit; 0.7 makes it 30% smaller."""
+    """Size of a digit; 0.7 makes it 30% smaller. Limits of boxes and the discovery cost follow it, unless given."""
     speed: float = 10.0
     """Largest speed in pixels per frame and axis."""
 
@@ -220,7 +220,7 @@ class TrainConfig:
     discovery_dropout: float = 0.9
     """Training only: probability that a frame t > 1 is without discovery, for the whole batch."""
     discovery_cost: float = 20.0
-    """Training only: nats per discovered object, a reward if negative, annealed to 0 ..."""
+    """Training only: nats per object discovered in any frame, a reward if negative, annealed to 0 ..."""
     discovery_cost_steps: int = 4_000
     """... over so many steps."""
     output_std_steps: int = 0
@@ -228,7 +228,7 @@ class TrainConfig:
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
     presence_delay: int = 0
-    """Training only: steps for which discoveries stay as likely as at first, so that all slots learn what to draw."""
+    """Training only: first steps in which the presence of discoveries is not learned; a restart has none again."""
     presence_cost: float = 0.0
     """Training only, lasting: nats per object and frame; what it does not explain, an object must not stay for."""
     start: str = ""

@@ -27,7 +27,7 @@ from sqair.propagation import PropagationPosterior, PropagationPrior
 
 
 class Restraint(NamedTuple):
-    """How training holds discovery back at one frame; that of `no_restraint` leaves the model as it is."""
+    """How training holds objects back at one frame; that of `no_restraint` leaves the model as it is."""
 
     discover: Float[Array, "*T"]
     """0 where discovery is switched off, else 1."""

@@ -200,12 +200,13 @@ def test_divergence_is_named_first() -> None:
 
 
 def test_healthy_signals_raise_no_alarm() -> None:
-    """Right counts; the start, when all is blurred; one object too many; too few but not none; no bound before."""
+    """Right counts; the start, when all is blurred; one object too many; too few but not none; two; no bound before."""
     random = np.random.default_rng(0)
     blurred = told(random.integers(0, SLOTS, BLOBS.shape), error=0.9)
     one_more = told(np.minimum(BLOBS + 1, SLOTS))
     half = told(BLOBS * random.integers(0, 2, BLOBS.shape), error=0.5)
-    for signals in (told(BLOBS), blurred, one_more, half):
+    two = told(np.full(BLOBS.shape, 2))
+    for signals in (told(BLOBS), blurred, one_more, half, two):
         assert name(signals) is None
     assert name(told(BLOBS), best=None) is None
 

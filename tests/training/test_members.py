@@ -44,6 +44,7 @@ def test_no_member_is_trained_twice(members: int, sweep: str) -> None:
         (("learning_rate",), "wants numbers, such as learning_rate=1,2, not 'learning_rate'"),
         (("learning_rate=1e-3,fast",), "wants numbers"),
         (("seed=1.5",), "wants numbers"),
+        (("presence_delay=0.5",), "wants numbers"),
         (("seed=1", "seed=2"), "names seed twice"),
     ],
 )

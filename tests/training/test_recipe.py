@@ -57,6 +57,29 @@ def test_boxes_follow_digits_and_cost_their_area() -> None:
     assert sharper.model == own.model, "the output std itself is the user's"
 
 
+def test_boxes_are_not_larger_than_frames_and_vrnn_has_none() -> None:
+    tiny, vrnn = PRESETS["tiny"], PRESETS["vrnn-mlp"]
+    assert for_digits(tiny, 1.0, tiny.model.output_std).model.scale_limits == (0.04, 1.0)
+    assert for_digits(vrnn, 0.7, 0.1) == vrnn
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], ""),
+        (["--data.digit-scale", "0.7"], "scale_limits 0.014 0.7, discovery_cost 9.8"),
+        (["--data.digit-scale", "0.7", "--train.discovery-cost", "3"], "scale_limits 0.014 0.7"),
+        (["--data.digit-scale", "0.7", "--recipe", "paper"], ""),
+        (["--model.output-std", "0.15"], "discovery_cost 80"),
+    ],
+)
+def test_what_follows_the_digits_is_said(words: list[str], line: str, capsys: pytest.CaptureFixture) -> None:
+    command = Train.parse(["sqair-mlp", *words])
+    command._say_recipe(command.resolved().train)
+    said = [text for text in "".join(capsys.readouterr()).splitlines() if "digits" in text]
+    assert said == ([f"the recipe for these digits and pixels: {line}"] if line else [])
+
+
 def test_a_wide_preset_keeps_its_aspect() -> None:
     wide = for_digits(PRESETS["sqair-pedestrians"], 0.5, PRESETS["sqair-pedestrians"].model.output_std).model
     assert (wide.scale_limits, wide.width_limits) == ((0.05, 0.45), (0.02, 0.2))
@@ -70,7 +93,11 @@ def test_a_wide_preset_keeps_its_aspect() -> None:
         (["--data.digit-scale", "0.7", "--model.scale-limits", "0.02", "1"], (0.02, 1.0), 9.8),
         (["--data.digit-scale", "0.7", "--train.discovery-cost", "20"], (0.014, 0.7), 20.0),
         (["--data.digit-scale", "0.7", "--recipe", "paper"], (0.02, 1.0), 0.0),
+        (["--data.digit-scale", "0.7", "--train.start", "sqair-mlp"], (0.02, 1.0), 9.8),
+        (["--model.output-std", "0.15"], (0.02, 1.0), 80.0),
         (["--model.output-std", "0"], (0.02, 1.0), 20.0),
+        (["--model.output-std", "1e-200"], (0.02, 1.0), 20.0),
+        (["--data.digit-scale", "inf"], (0.02, 1.0), 20.0),
     ],
 )
 def test_what_is_given_stays_as_it_is(words: list[str], limits: tuple[float, float], cost: float) -> None:

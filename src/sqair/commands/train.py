@@ -130,12 +130,14 @@ class Train(Command):
         if first.recipe == "fast" and not first.resume:
             defaults = dataclasses.replace(defaults, train=replaced(defaults.train, **dict.fromkeys(SCALED, OPEN)))
         chosen = parse_as(cls, arguments, defaults)
-        digit_scale, output_std = chosen.data.digit_scale, chosen.model.output_std
-        is_own = digit_scale == defaults.data.digit_scale and output_std == defaults.model.output_std
-        if chosen.recipe == "paper" or chosen.resume or is_own or min(digit_scale, output_std) <= 0:
+        if chosen.recipe == "paper" or chosen.resume:
             return chosen
-        own = for_digits(Preset(defaults.model, defaults.data, defaults.train), digit_scale, output_std)
-        return parse_as(cls, arguments, dataclasses.replace(defaults, model=own.model, train=own.train))
+        own = Preset(defaults.model, defaults.data, defaults.train)
+        fitting = for_digits(own, chosen.data.digit_scale, chosen.model.output_std)
+        model = own.model if chosen.train.start else fitting.model  # weights to start from have boxes of their own
+        if (model, fitting.train) == (own.model, own.train):
+            return chosen
+        return parse_as(cls, arguments, dataclasses.replace(defaults, model=model, train=fitting.train))
 
     def defaults(self) -> "Train":
         """A command with the values of this one's preset, or of the run it resumes, and nothing else set."""
@@ -322,10 +324,20 @@ class Train(Command):
         if self._left_open() and chosen.steps != PRESETS[self.preset].train.steps:
             values = ", ".join(f"{name} {getattr(chosen, name)}" for name in self._left_open())
             self.common.say(f"the recipe for {chosen.steps} steps: {values}")
-        if not self.resume and self.data.digit_scale != PRESETS[self.preset].data.digit_scale:
-            low, high = self.model.scale_limits
-            boxes = f"scale_limits {low:g} {high:g}, discovery_cost {chosen.discovery_cost:g}"
-            self.common.say(f"the recipe for digits of {self.data.digit_scale:g}: {boxes}")
+        if changed := self._for_digits(chosen):
+            self.common.say(f"the recipe for these digits and pixels: {', '.join(changed)}")
+
+    def _for_digits(self, chosen: TrainConfig) -> list[str]:
+        """What follows the size of digits and the output std, where that is not the preset's own."""
+        if self.resume or self.recipe == "paper":
+            return []
+        own = PRESETS[self.preset]
+        fitting = for_digits(own, self.data.digit_scale, self.model.output_std)
+        (low, high), cost = self.model.scale_limits, chosen.discovery_cost
+        boxes = [f"scale_limits {low:g} {high:g}"] if own.model.scale_limits != (low, high) else []
+        boxes = boxes if fitting.model.scale_limits == (low, high) else []
+        is_scaled = own.train.discovery_cost != cost == fitting.train.discovery_cost
+        return boxes + ([f"discovery_cost {cost:g}"] if is_scaled else [])
 
 
 def fitted(chosen: Preset, path: Path) -> Preset:

@@ -97,7 +97,7 @@ class Population:
         """The numbers in which members differ."""
         configs = [member.preset.train for member in self.members]
         values = {name: [getattr(config, name) for config in configs] for name in KNOBS}
-        return {name: jnp.array(numbers) for name, numbers in values.items() if len(set(numbers)) > 1}
+        return {name: jnp.array(numbers, float) for name, numbers in values.items() if len(set(numbers)) > 1}
 
     def map(self, function: Callable[..., Any], model: SequenceModel, *rest: Any) -> Any:
         """`function` of every member's model and of `rest`, compiled; results have a leading member axis, R = 1 too.

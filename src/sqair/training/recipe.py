@@ -15,6 +15,7 @@ what a discovery costs, which is a share of what a digit explains, so it grows w
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 from sqair.config import Preset, TrainConfig
@@ -37,6 +38,8 @@ SCALED = {
 """Fields of TrainConfig that are counted in steps and belong to the recipe."""
 BOXES = ("scale_limits", "width_limits")
 """Fields of ModelConfig that are measured by a digit."""
+LEAST = 1e-3
+"""Settings below it are left to be refused, or taken as they are."""
 
 
 def scaled(config: TrainConfig, steps: int) -> TrainConfig:
@@ -51,13 +54,23 @@ def scaled_field(config: TrainConfig, name: str, steps: int) -> int:
 
 
 def for_digits(own: Preset, digit_scale: float, output_std: float) -> Preset:
-    """A preset for digits of another size than its own, or another output std; for its own it is unchanged."""
-    size = digit_scale / own.data.digit_scale
-    limits = {name: tuple(round(size * limit, 4) for limit in getattr(own.model, name)) for name in BOXES}
-    precision = own.model.output_std / output_std
+    """A preset for digits of another size than its own, or another output std; for its own it is unchanged.
+
+    The size of frames is taken to be the preset's. VRNN has neither boxes nor discoveries.
+    """
+    possible = (LEAST <= value < math.inf for value in (digit_scale, output_std))
+    if own.model.kind == "vrnn" or not all(possible):
+        return own
+    size, precision = digit_scale / own.data.digit_scale, own.model.output_std / output_std
+    limits = {name: tuple(share_of_frame(size * limit) for limit in getattr(own.model, name)) for name in BOXES}
     cost = round(own.train.discovery_cost * (size * precision) ** 2, 1)
     return dataclasses.replace(
         own,
         model=dataclasses.replace(own.model, **limits),
         train=dataclasses.replace(own.train, discovery_cost=cost),
     )
+
+
+def share_of_frame(side: float) -> float:
+    """A side of a box, to four digits, and at most that of the frame."""
+    return min(1.0, float(f"{side:.4g}"))
