@@ -58,7 +58,7 @@ def test_frames_are_independent(noise):
 def test_every_object_pays_its_price_and_its_rent(noise):
     """In AIR all objects of a frame are discovered in it."""
     free = observe(make(), frames(), noise)[1]
-    dear = observe(make(), frames(), noise, None, jnp.array(2.0), jnp.array(0.5))[1]
+    dear = observe(make(), frames(), noise, None, 2.0, 0.5)[1]
     assert np.allclose(free.log_p - dear.log_p, 2.5 * free.discovered, atol=1e-3)
     assert free.discovered.sum() > 0
 
