@@ -281,7 +281,7 @@ def everywhere():
 @given(seed=seeds, data=st.data(), discover=hnp.arrays(np.float32, T, elements=bits))
 def test_where_discovery_is_off_nothing_is_discovered_and_q_pays_nothing(seed, data, discover):
     frames, noise = frames_and_noise(2, seed, data.draw(uniforms(2)))
-    restraint = Restraint(jnp.asarray(discover), jnp.zeros(T), jnp.zeros(T), jnp.ones(T))
+    restraint = everywhere()._replace(discover=jnp.asarray(discover))
     _, info = observe(model(2), frames, noise, restraint)
     check_history(info, 2)
     off = discover == 0
@@ -297,7 +297,7 @@ def test_where_discovery_is_off_nothing_is_discovered_and_q_pays_nothing(seed, d
 def test_without_discovery_there_is_never_anything(seed, data):
     """All that is left of q and p is the propagation of no objects, with log-probability 0: p learns nothing."""
     frames, noise = frames_and_noise(2, seed, data.draw(uniforms(2)))
-    _, info = observe(model(2), frames, noise, Restraint(jnp.zeros(T), jnp.zeros(T), jnp.zeros(T), jnp.ones(T)))
+    _, info = observe(model(2), frames, noise, everywhere()._replace(discover=jnp.zeros(T)))
     for values in (info.log_p, info.log_q, info.log_q_presence, info.objects.pres, info.canvas):
         assert not np.any(values)
 
@@ -306,9 +306,7 @@ def test_the_price_of_discovery_is_taken_off_the_weight():
     """cost nats for each object and nothing else: q, the prior's own probabilities and the objects stay as they are."""
     frames, noise = frames_and_noise(2, 0, np.zeros((T, 2, 2), np.float32))
     free = observe(model(2), frames, noise, everywhere())[1]
-    dear = observe(
-        model(2), frames, noise, Restraint(jnp.ones(T), jnp.full(T, 3.0, jnp.float32), jnp.zeros(T), jnp.ones(T))
-    )[1]
+    dear = observe(model(2), frames, noise, everywhere()._replace(cost=jnp.full(T, 3.0, jnp.float32)))[1]
     same = ("log_q", "objects", "log_p_presence", "log_likelihood")
     assert_same([getattr(free, name) for name in same], [getattr(dear, name) for name in same])
     np.testing.assert_allclose(free.log_p - dear.log_p, 3 * free.discovered, rtol=1e-4, atol=1e-4)

@@ -1,12 +1,17 @@
 """A small problem that learns in seconds: one bright square moves over a dark 12x12 frame."""
 
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from sqair.config import DataConfig, ModelConfig, Preset, TrainConfig
-from sqair.data import Sequences, save_sequences
+from sqair.data import Sequences, open_data, save_sequences
+from sqair.training.checkpoint import named_arrays
+from sqair.training.step import first_state, seed_keys, train_steps
 
 MODEL = ModelConfig(image=(12, 12), glimpse=(6, 6), max_objects=2, what_size=4, width=16)
 TRAIN = TrainConfig(
@@ -24,6 +29,16 @@ TRAIN = TrainConfig(
 )
 
 
+def moved_at_each_step(preset: Preset, steps: int) -> list[set[str]]:
+    """Names of the arrays of a new model that each of its first steps changes."""
+    state, source = first_state(preset, seed_keys(0).weights), open_data(preset.data, "train")
+    seen = [named_arrays(state.model)]
+    for _ in range(steps):
+        state = train_steps(state, source, seed_keys(0).steps, preset.train, jnp.array(1))
+        seen.append(named_arrays(state.model))
+    return [{name for name in before if (before[name] != after[name]).any()} for before, after in pairwise(seen)]
+
+
 def square_frames(sequences: int, length: int) -> np.ndarray:
     """uint8 frames in which a 4x4 square moves one pixel to the right per frame from a random place."""
     random = np.random.default_rng(0)
@@ -33,6 +48,12 @@ def square_frames(sequences: int, length: int) -> np.ndarray:
         for t in range(length):
             frames[s, t, top : top + 4, left + t : left + t + 4] = 255
     return frames
+
+
+@pytest.fixture(scope="session")
+def moved() -> Callable[[Preset, int], list[set[str]]]:
+    """What training changes, step by step."""
+    return moved_at_each_step
 
 
 @pytest.fixture(scope="session")
