@@ -116,13 +116,11 @@ def learning_aims(records: Iterable[Record]) -> list[list[Any]]:
 
 def newest_members(records: Iterable[Record], digit_scale: float) -> list[dict[str, Any]]:
     """The newest population of `sqair-mlp` on an H200 with digits of this size."""
-    wanted = {"kind": "sqair", "networks": "mlp"}
     found: list[dict[str, Any]] = []
     for record in of_kind(records, "population"):
-        setting = record["results"]["setting"]
-        is_wanted = all(setting["model"][name] == value for name, value in wanted.items())
-        is_wanted &= setting["data"]["digit_scale"] == digit_scale and not setting["train"]["sweep"]
-        if is_wanted and "H200" in record["device"]:
+        model, data, train = (record["results"]["setting"][part] for part in ("model", "data", "train"))
+        is_mlp = (model["kind"], model["networks"]) == ("sqair", "mlp") and not train["sweep"]
+        if is_mlp and data["digit_scale"] == digit_scale and "H200" in record["device"]:
             found = record["results"]["rows"]
     return found
 

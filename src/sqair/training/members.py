@@ -23,9 +23,7 @@ KNOBS = (
 Frames without discovery are cheap because all members pass over them together: a sweep of discovery_dropout costs more.
 """
 SWEPT = (*KNOBS, "seed")
-"""What `sweep` may name ..."""
-WHOLE = ("seed", "presence_delay")
-"""... and what of it is a whole number."""
+"""What `sweep` may name."""
 SEED_STRIDE = 1_000
 """A member that is restarted for the n-th time has its seed raised by n times this."""
 
@@ -100,8 +98,9 @@ def _parse(setting: str) -> tuple[str, list[float | int]]:
     name = name.strip().removeprefix("train.").replace("-", "_")
     if name not in SWEPT:
         raise UsageError(f"--sweep cannot vary {name!r}; it takes {', '.join(SWEPT)}, such as {KNOBS[0]}=1e-4,3e-4")
+    number = type(getattr(TrainConfig, name))  # of its default: int or float
     try:
-        return name, [int(word) if name in WHOLE else float(word) for word in text.split(",")]
+        return name, [number(word) for word in text.split(",")]
     except ValueError:
         raise UsageError(f"--sweep wants numbers, such as {name}=1,2, not {setting!r}") from None
 
