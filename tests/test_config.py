@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sqair.config import (
     AUTHORS_SWITCHES,
-    PAPER_RECIPE,
     PAPER_SWITCHES,
     PRESETS,
     ConvConfig,
@@ -29,6 +28,7 @@ from sqair.config import (
     preset,
 )
 from sqair.settings import RANGES, check, differences, from_dict, to_dict
+from sqair.training.recipe import PAPER_RECIPE
 
 CONFIGS = (ConvConfig, VRNNConfig, ModelConfig, DataConfig, TrainConfig)
 

@@ -18,13 +18,14 @@ from scipy.stats import norm
 
 from sqair.baselines.vrnn import VRNN
 from sqair.cli import main
-from sqair.config import PAPER_VRNN_RECIPE, PRESETS, ModelConfig, TrainConfig, UserError, VRNNConfig
+from sqair.config import PRESETS, ModelConfig, TrainConfig, UserError, VRNNConfig
 from sqair.data import Sequences, load_sequences, save_sequences
 from sqair.model import Restraint, no_restraint
 from sqair.networks import MLP
 from sqair.objective import batch_loss, check_objective
 from sqair.particles import draw_particles, particle_filter, run_batch, run_particles
 from sqair.settings import check
+from sqair.training.recipe import PAPER_VRNN_RECIPE
 
 T, KEY = 3, jax.random.key(0)
 MLP_CONFIG = ModelConfig(kind="vrnn", image=(6, 7), width=5, output_std=1.0, vrnn=VRNNConfig(latent_size=3, layers=2))

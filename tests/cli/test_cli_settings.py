@@ -9,9 +9,9 @@ import pytest
 
 from sqair.commands import Data, Evaluate, Train
 from sqair.commands.common import command_line, name_of, to_flags, to_toml, with_config_files
-from sqair.config import AUTHORS_SWITCHES, PAPER_RECIPE, PAPER_SWITCHES, PRESETS, Preset
+from sqair.config import AUTHORS_SWITCHES, PAPER_SWITCHES, PRESETS, Preset
 from sqair.data import Sequences, save_sequences
-from sqair.training.recipe import scaled
+from sqair.training.recipe import PAPER_RECIPE, scaled
 
 
 @pytest.mark.parametrize("name", PRESETS)

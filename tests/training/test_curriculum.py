@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sqair.config import PAPER_RECIPE, TrainConfig
+from sqair.config import TrainConfig
 from sqair.training.curriculum import learning_rate, length_at, restraint_at
+from sqair.training.recipe import PAPER_RECIPE
 
 
 @pytest.mark.parametrize(

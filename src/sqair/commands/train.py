@@ -15,9 +15,7 @@ import tyro
 from sqair.commands.common import Command, Flag, choose_device, command_line, finish, optional, parse_as, replaced
 from sqair.config import (
     AUTHORS_SWITCHES,
-    PAPER_RECIPE,
     PAPER_SWITCHES,
-    PAPER_VRNN_RECIPE,
     PRESETS,
     DataConfig,
     ModelConfig,
@@ -27,7 +25,7 @@ from sqair.config import (
     UserError,
     preset,
 )
-from sqair.training.recipe import SCALED, for_digits, scaled_field
+from sqair.training.recipe import PAPER_RECIPE, PAPER_VRNN_RECIPE, SCALED, for_digits, scaled_field
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -333,11 +331,15 @@ class Train(Command):
             return []
         own = PRESETS[self.preset]
         fitting = for_digits(own, self.data.digit_scale, self.model.output_std)
-        (low, high), cost = self.model.scale_limits, chosen.discovery_cost
-        boxes = [f"scale_limits {low:g} {high:g}"] if own.model.scale_limits != (low, high) else []
-        boxes = boxes if fitting.model.scale_limits == (low, high) else []
-        is_scaled = own.train.discovery_cost != cost == fitting.train.discovery_cost
-        return boxes + ([f"discovery_cost {cost:g}"] if is_scaled else [])
+        before, wanted = in_words(own.model, own.train), in_words(fitting.model, fitting.train)
+        found = in_words(self.model, chosen)
+        return [f"{name} {value}" for name, value in found.items() if before[name] != value == wanted[name]]
+
+
+def in_words(model: ModelConfig, train: TrainConfig) -> dict[str, str]:
+    """The values of what follows the size of digits."""
+    limits = " ".join(f"{limit:g}" for limit in model.scale_limits)
+    return {"scale_limits": limits, "discovery_cost": f"{train.discovery_cost:g}"}
 
 
 def fitted(chosen: Preset, path: Path) -> Preset:

@@ -1,4 +1,4 @@
-"""Our recipe for another number of steps, or other digits, than a preset's own. Standard library only.
+"""The paper's recipe, and ours for other steps or digits than a preset's own. Standard library only.
 
 What was chosen for the preset's own number of steps is stretched or shrunk in proportion, within limits: a learning
 rate needs some steps to rise whatever comes after, a curriculum is of no use when its stages are too short to learn
@@ -19,6 +19,30 @@ import math
 from typing import NamedTuple
 
 from sqair.config import Preset, TrainConfig
+
+PAPER_RECIPE = TrainConfig(
+    steps=2_000_000,
+    batch=32,
+    particles=5,
+    optimiser="rmsprop",
+    learning_rate=1e-5,
+    warm_up=0,
+    decay=(400_000, 1_000_000),
+    final_decay=0.0,
+    clip=0.0,
+    clip_frame=0.0,
+    precision="float32",
+    first_length=3,
+    stage=100_000,
+    discovery_dropout=0.0,
+    discovery_cost=0.0,
+    evaluate_every=10_000,
+    spike=0.0,
+)
+"""App. D.1; the last learning rate is 1.11e-6, a third as in the authors' program, where the paper prints 1e-6."""
+
+PAPER_VRNN_RECIPE = dataclasses.replace(PAPER_RECIPE, bound="fivo", decay=(), first_length=10)
+"""App. D.3: FIVO, one learning rate, no curriculum. The paper trains until the bound no longer rises."""
 
 
 class Limits(NamedTuple):
