@@ -216,7 +216,8 @@ def stepped(model, state, x, noise):
     observed = model.step(
         state, x, encoding, noise, Restraint(jnp.ones(()), jnp.zeros(()), jnp.zeros(()), jnp.ones(()))
     )
-    parts = (noise.phase(0), x, objects, state.temporal, model.encoders, model.image.transformer, encoding)
+    given = (noise.phase(0), x, objects, state.temporal)
+    parts = (*given, model.encoders, model.image.transformer, encoding, jnp.ones(()))
     hidden = model.propagation(*parts)[1], model.propagation_prior.expect(objects, state.prior).hidden
     return (observed, model.dream_step(state, noise)), hidden
 
@@ -330,12 +331,14 @@ def test_presence_that_is_not_learned_has_its_values_but_no_gradient():
     def presence(found, learned):
         restraint = everywhere()._replace(learned=jnp.full(T, learned, jnp.float32))
         info = observe(found, frames, noise, restraint)[1]
-        return info.log_q_presence[0], info  # in the first frame there is only discovery
+        return info.log_q_presence.sum(), info
 
     (value, info), grad = eqx.filter_value_and_grad(presence, has_aux=True)(model(2), 1.0)
     (same_value, same_info), none = eqx.filter_value_and_grad(presence, has_aux=True)(model(2), 0.0)
     assert_same([value, info], [same_value, same_info])
-    assert max(float(abs(leaf).max()) for leaf in jax.tree.leaves(grad.discovery)) > 0
+    assert float(info.propagated.sum()) > 0
+    for phase in (grad.discovery, grad.propagation):
+        assert max(float(abs(leaf).max()) for leaf in jax.tree.leaves(phase.pres_head)) > 0
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(none))
 
 

@@ -228,11 +228,13 @@ class TrainConfig:
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
     presence_delay: int = 0
-    """Training only: first steps in which the presence of discoveries is not learned; a restart has none again."""
+    """Training only: first steps in which presence is not learned, so that no slot is given up before it is any use."""
     presence_cost: float = 0.0
     """Training only, lasting: nats per object and frame; what it does not explain, an object must not stay for."""
     start: str = ""
     """A model's name or folder whose weights training begins with; it must have the same settings model.*."""
+    anew: tuple[str, ...] = ()
+    """Parts of that model that begin with random weights all the same, such as propagation.pres_head."""
     seed: int = 0
     """The same seed gives the same run."""
     evaluate_every: int = 1_000

@@ -43,14 +43,14 @@ class TransposedConvolution(eqx.nn.ConvTranspose2d):
         x = x.astype(self.weight.dtype)
         if self.stride[0] == 1:
             return convolve(x, self.weight, 1) + self.bias[:, 0, 0]
-        return spread(x, self.weight, self.stride[0], self.shape) + self.bias[:, 0, 0]
+        return enlarge(x, self.weight, self.stride[0], self.shape) + self.bias[:, 0, 0]
 
 
 def convolve(x: Float[Array, "Y X C"], weight: Float[Array, "F C 3 3"], stride: int) -> Float[Array, "rows columns F"]:
     """Neighbourhoods of pixels times filters; or pixels times filters, where this makes less than there was."""
     features, channels = weight.shape[:2]
     if stride == 1 and 9 * features <= channels:
-        return spread(x, weight, 1, x.shape[:2])
+        return spread(x, weight)
     return neighbourhoods(x, stride) @ weight.transpose(2, 3, 1, 0).reshape(9 * channels, features)
 
 
@@ -66,23 +66,39 @@ def neighbourhoods(x: Float[Array, "Y X C"], stride: int) -> Float[Array, "rows 
     )
 
 
-def spread(
-    x: Float[Array, "Y X C"], weight: Float[Array, "F C 3 3"], stride: int, shape: Sequence[int]
+def enlarge(
+    x: Float[Array, "Y X C"], weight: Float[Array, "F C 3 3"], stride: int, shape: tuple[int, int]
 ) -> Float[Array, "rows columns F"]:
-    """Each pixel times the filters is added around its place in an image of `shape`; what leaves that is lost."""
+    """A transposed convolution with a stride of two or more, as 2x2 pixels times filters for each place between them.
+
+    A pixel p gives filter row i to the image's row stride p + 1 - i, so row stride q + a hears of pixels q and q + 1.
+    """
+    features, channels = weight.shape[:2]
+    (rows, columns), (height, width) = x.shape[:2], shape
+    x = jnp.pad(x, ((0, 1), (0, 1), (0, 0)))
+    four = jnp.concatenate([x[d : d + rows, e : e + columns] for d in (0, 1) for e in (0, 1)], axis=-1)
+    pixel, place, row = jnp.ogrid[:2, :stride, :3]
+    hears = (place + row - 1 == pixel * stride).astype(weight.dtype)
+    filters = jnp.einsum("dai,ebj,fcij->decabf", hears, hears, weight).reshape(4 * channels, stride**2 * features)
+    parts = (four @ filters).reshape(rows, columns, stride, stride, features)
+    image = parts.transpose(0, 2, 1, 3, 4).reshape(rows * stride, columns * stride, features)
+    return image[:height, :width]
+
+
+def spread(x: Float[Array, "Y X C"], weight: Float[Array, "F C 3 3"]) -> Float[Array, "Y X F"]:
+    """A convolution without a stride, the other way round: each pixel times the filters is added around its place."""
     features, channels = weight.shape[:2]
     shares = (x @ weight.transpose(1, 2, 3, 0).reshape(channels, 9 * features)).reshape(*x.shape[:2], 3, 3, features)
-    for axis, size in enumerate(shape):
-        shares = sum_shifted([jax.lax.index_in_dim(shares, i, 2, keepdims=False) for i in range(3)], axis, stride, size)
+    for axis in (0, 1):
+        shares = sum_shifted([jax.lax.index_in_dim(shares, i, 2, keepdims=False) for i in range(3)], axis)
     return shares
 
 
-def sum_shifted(parts: Sequence[Array], axis: int, stride: int, size: int) -> Array:
-    """The sum of three images, enlarged along an axis by zeros and moved by +1, 0 and -1, as a filter's rows are."""
-    beyond = size - 1 - (parts[0].shape[axis] - 1) * stride
-    moved = []
+def sum_shifted(parts: Sequence[Array], axis: int) -> Array:
+    """The sum of three images, moved along an axis by +1, 0 and -1, as a filter's rows are; what leaves is lost."""
+    size, moved = parts[0].shape[axis], []
     for i, part in enumerate(parts):
-        widths = [(0, 0, 0)] * part.ndim
-        widths[axis] = (1 - i, beyond - 1 + i, stride - 1)
-        moved.append(jax.lax.pad(part, jnp.zeros((), part.dtype), widths))
+        widths = [(0, 0)] * part.ndim
+        widths[axis] = (1, 1)
+        moved.append(jax.lax.slice_in_dim(jnp.pad(part, widths), i, i + size, axis=axis))
     return moved[0] + moved[1] + moved[2]

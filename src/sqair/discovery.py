@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from sqair.config import ModelConfig
-from sqair.distributions import Count, Gaussian, Noise, OnesThenZero, masked
+from sqair.distributions import Count, Gaussian, Noise, OnesThenZero, held, masked
 from sqair.networks import MLP, Encoders, Linear, encoder, gaussian, head, linear
 from sqair.objects import Latents, scan_slots
 from sqair.spatial_transformer import SpatialTransformer
@@ -94,8 +94,7 @@ class DiscoveryPosterior(eqx.Module):
         _, (hidden, what, where, q_what, q_where) = scan_slots(find, start, steps)
         seen = (hidden, what) if self.presence_after_what else (hidden,)
         logits = jax.vmap(self.pres_head)(*seen)[:, 0]
-        logits = jnp.where(learned > 0, logits, jax.lax.stop_gradient(logits))
-        q_pres = OnesThenZero(logits, room)  # eq. 2
+        q_pres = OnesThenZero(held(logits, learned), room)  # eq. 2
         pres = q_pres.sample(noise.pres) if noise.forced is None else noise.forced
         presence = q_pres.log_prob(pres)
         contents = masked(q_what.log_prob(what) + q_where.log_prob(where), pres)

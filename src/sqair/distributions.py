@@ -124,6 +124,11 @@ class Count(NamedTuple):
         return jnp.where(chosen, self._log_probs(), 0.0).sum()
 
 
+def held(logits: Float[Array, " N"], learned: Float[Array, ""]) -> Float[Array, " N"]:
+    """The same logits, which pass no gradient back where `learned` is 0."""
+    return jnp.where(learned > 0, logits, jax.lax.stop_gradient(logits))
+
+
 def masked(log_prob: Float[Array, " N"], pres: Float[Array, " N"]) -> Float[Array, ""]:
     """The sum over present objects. `where`, not a product, so that an absent slot cannot spread an infinity."""
     return jnp.where(pres > 0, log_prob, 0.0).sum()

@@ -36,7 +36,7 @@ class Restraint(NamedTuple):
     rent: Float[Array, "*T"]
     """The same of every object that is present, new or not."""
     learned: Float[Array, "*T"]
-    """0 where the presence of discoveries passes no gradient back, else 1."""
+    """0 where presence, of new objects and of old ones, passes no gradient back, else 1."""
 
 
 def no_restraint(length: int) -> Restraint:
@@ -233,7 +233,7 @@ class SQAIR(SequenceModel):
         is_first = state.time == 0
 
         propagated, temporal, log_q_p, presence_q_p = self.propagation(
-            noise_p, seen, objects, state.temporal, self.encoders, transformer, encoding
+            noise_p, seen, objects, state.temporal, self.encoders, transformer, encoding, restraint.learned
         )
         expected = self.propagation_prior.expect(objects, state.prior)
         log_p_p, presence_p_p = expected.log_prob(propagated)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from sqair.config import ModelConfig
-from sqair.distributions import Bernoulli, Gaussian, Noise, masked
+from sqair.distributions import Bernoulli, Gaussian, Noise, held, masked
 from sqair.networks import HEAD_GAIN, MLP, Encoders, GRUCell, Linear, encoder, gaussian, head, linear
 from sqair.objects import Latents, Objects, scan_slots
 from sqair.relation import NoRelation, Relation, RelationRNN
@@ -162,10 +162,12 @@ class PropagationPosterior(eqx.Module):
         encoders: Encoders,
         transformer: SpatialTransformer,
         encoding: Float[Array, " H"],
+        learned: Float[Array, ""],
     ) -> tuple[Latents, Float[Array, "N H"], Float[Array, ""], Float[Array, ""]]:
         """The objects of O_{t-1} at t, their h^T_t, log q of all variables and the part of it that is presence.
 
-        `encoding` is e_t, which nothing sees but some kinds of `FrameAccess`.
+        `encoding` is e_t, which nothing sees but some kinds of `FrameAccess`; where `learned` is 0, presence passes no
+        gradient back.
         """
         masks = self._masks(temporal)
 
@@ -199,7 +201,7 @@ class PropagationPosterior(eqx.Module):
         _, (what, where, omega, hidden, moments) = scan_slots(follow, self.relation.initial(), slots)
 
         logits = jax.vmap(self.pres_head)(what, where, omega, hidden)[:, 0]
-        q_pres = Bernoulli(logits, objects.pres > 0)  # eq. 13
+        q_pres = Bernoulli(held(logits, learned), objects.pres > 0)  # eq. 13
         pres = q_pres.sample(noise.pres) if noise.forced is None else noise.forced
         presence = q_pres.log_prob(pres).sum()
         q_where, q_what = Gaussian(*moments[0], mix=self._mix()), Gaussian(*moments[1])

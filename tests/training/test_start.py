@@ -52,6 +52,32 @@ def test_members_that_are_restarted(small: Preset, given: Path) -> None:
         np.testing.assert_array_equal(array, wanted[name])
 
 
+def test_parts_begin_anew(small: Preset, given: Path) -> None:
+    """All weights are the model's but those of the parts that are named, which are those of a new run."""
+    names = ("propagation.pres_head", "set_encoder")
+    preset = started(small, given)
+    preset = dataclasses.replace(preset, train=dataclasses.replace(preset.train, anew=names))
+    theirs, fresh = named_arrays(build(small.model, jax.random.key(77))), named_arrays(Population(small).first().model)
+    arrays = named_arrays(Population(preset).first().model)
+    assert all(any(name.startswith(part) for name in arrays) for part in names)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, (fresh if name.startswith(names) else theirs)[name])
+
+
+@pytest.mark.parametrize("name", ["propagation.head_of_nothing", "config", ""])
+def test_a_part_that_is_not_there(small: Preset, given: Path, name: str) -> None:
+    preset = started(small, given)
+    preset = dataclasses.replace(preset, train=dataclasses.replace(preset.train, anew=(name,)))
+    with pytest.raises(UserError, match=f"has no part '{name}' with weights"):
+        Population(preset).first()
+
+
+def test_parts_of_no_model(small: Preset) -> None:
+    preset = dataclasses.replace(small, train=dataclasses.replace(small.train, anew=("propagation",)))
+    with pytest.raises(UserError, match="give that, too"):
+        Population(preset).first()
+
+
 def test_a_model_with_other_settings(small: Preset, given: Path) -> None:
     other = dataclasses.replace(small, model=dataclasses.replace(small.model, width=8, what_size=5))
     with pytest.raises(UserError, match=r"train\.start is a model with other settings: model\.what_size, model\.width"):

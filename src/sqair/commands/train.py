@@ -123,6 +123,7 @@ class Train(Command):
                 preset=named, recipe=recipe, switches=cast(Switches, switches if switches in SWITCHES else "ours")
             )
             return parse_as(cls, ["--help"], chosen.defaults())
+        arguments = each_named("--sweep", arguments)
         first = parse_as(cls, arguments)
         defaults = first.defaults()
         if first.recipe == "fast" and not first.resume:
@@ -334,6 +335,18 @@ class Train(Command):
         before, wanted = in_words(own.model, own.train), in_words(fitting.model, fitting.train)
         found = in_words(self.model, chosen)
         return [f"{name} {value}" for name, value in found.items() if before[name] != value == wanted[name]]
+
+
+def each_named(flag: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments with a flag before each of its values: several FIELD=VALUES may follow one flag."""
+    words: list[str] = []
+    is_open = False
+    for word in arguments:
+        if is_open and "=" in word and not word.startswith("-") and words[-1] != flag:
+            words.append(flag)
+        is_open = word == flag or (is_open and "=" in word and not word.startswith("-"))
+        words.append(word)
+    return words
 
 
 def in_words(model: ModelConfig, train: TrainConfig) -> dict[str, str]:

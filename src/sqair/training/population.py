@@ -8,7 +8,8 @@ Axes: R members, B sequences, T frames, Y, X, C frame.
 
 import copy
 import dataclasses
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -35,7 +36,7 @@ T = TypeVar("T")
 EACH = eqx.if_array(0)
 AXES = TrainState(step=None, model=EACH, optimiser=EACH, nvil=EACH, totals=EACH, counted=EACH)  # type: ignore[arg-type]
 """Where the member axis is in a state."""
-UNCOMPILED = ("start", "seed", "evaluate_every", "validation_sequences", "keep", "members", "sweep", "patience")
+UNCOMPILED = ("start", "anew", "seed", "evaluate_every", "validation_sequences", "keep", "members", "sweep", "patience")
 """Fields of TrainConfig that the compiled step does not depend on, besides `restart_collapsed`."""
 
 
@@ -126,24 +127,38 @@ class Population:
         return put(state, self._one(state, donor), jnp.array(index))
 
     def _started(self, model: SequenceModel) -> SequenceModel:
-        """`model`, of one member or all, with the weights that `start` names in place of its own, if it does.
+        """`model`, of one member or all, with the weights that `start` names in place of its own, but for `anew`.
 
         Otherwise a learned background begins as the scene, where that is known.
         """
         if not self.preset.train.start:
+            if self.preset.train.anew:
+                raise UserError("train.anew names parts of the model that --train.start names; give that, too")
             return model if self.scene is None else with_scene(model, self.scene)
         given = load_model(self.preset.train.start)
         differing = differences(given.config, self.preset.model, "model.")
         if differing:
             raise UserError(f"train.start is a model with other settings: {', '.join(differing)}; give those, too")
-        return jax.tree.map(
+        started = jax.tree.map(
             lambda new, own: jnp.broadcast_to(new, own.shape) if eqx.is_array(own) else own, given, model
         )
+        return with_anew(started, model, self.preset.train.anew)
 
     def _one(self, state: TrainState, index: int) -> TrainState:
         """The state of one member alone."""
         rest = self.take(state._replace(step=None), index)
         return rest._replace(step=state.step)
+
+
+def with_anew(started: SequenceModel, fresh: SequenceModel, names: Sequence[str]) -> SequenceModel:
+    """A model in which the parts of these names are those of another."""
+    for name in names:
+        part = operator.attrgetter(name)
+        try:
+            started = eqx.tree_at(part, started, part(fresh))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UserError(f"train.anew: the model has no part {name!r} with weights") from error
+    return started
 
 
 def with_scene(model: Any, scene: Float[ndarray, "Y X C"]) -> Any:
