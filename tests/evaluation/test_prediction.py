@@ -11,7 +11,7 @@ from sqair.config import DataConfig, ModelConfig, UserError, VRNNConfig
 from sqair.data import Sequences
 from sqair.data.digits import STROKES
 from sqair.evaluation import prediction as module
-from sqair.evaluation.prediction import Futures, constant_velocity, object_errors, prediction
+from sqair.evaluation.prediction import Futures, constant_velocity, object_errors, prediction, sequence_futures
 from sqair.image import ImageModel, tight_boxes, whole_boxes
 from sqair.objects import Objects
 from sqair.training.checkpoint import build
@@ -43,7 +43,9 @@ def made(offsets: list[float], lost: int = 0) -> tuple[Futures, Sequences]:
         if f < lost:
             identity[f, 5:, 0] = 8
     pixels = np.zeros((len(offsets), 10), np.float32)
-    return Futures(boxes, identity, pixels, pixels[0]), Sequences(np.zeros((1, 13, 20, 20), np.float32), boxes=true)
+    return Futures(boxes, identity, pixels, pixels[0], pixels[0]), Sequences(
+        np.zeros((1, 13, 20, 20), np.float32), boxes=true
+    )
 
 
 def test_errors_are_medians_over_futures() -> None:
@@ -61,7 +63,7 @@ def test_a_lost_object_is_infinitely_wrong() -> None:
     np.testing.assert_allclose(few.position, np.zeros((1, 10)), atol=1e-5)
     np.testing.assert_array_equal(np.isinf(most.position[0]), [False] * 3 + [True] * 7)
     np.testing.assert_allclose(most.constant_velocity, np.zeros((1, 10)), atol=1e-5)
-    found = module.summary([few, most], np.zeros((2, 10)), np.zeros((2, 10)))
+    found = module.summary([few, most], *np.zeros((3, 2, 10)))
     assert found["lost"] == [0, 0, 0] + [0.5] * 7
 
 
@@ -106,8 +108,18 @@ def test_models_that_predict(kind: str, monkeypatch: pytest.MonkeyPatch) -> None
     found = prediction(model, DATA, sequences=3, particles=4)
     assert len(found["pixel"]) == len(found["pixel_still"]) == 10
     assert all(value > 0 for value in found["pixel"])
+    assert len(found["pixel_middle"]) == len(found["pixel_middle_se"]) == 10
     assert (found["position"] is None) == (kind == "vrnn")
     assert found["futures"] == 3
+
+
+def test_the_mean_of_futures_is_never_farther_off_than_they_are_on_average() -> None:
+    """In squares; and it is nearer wherever they differ."""
+    frames = jax.random.uniform(jax.random.key(4), (13, *MODEL.image, 1))
+    futures = sequence_futures(build(MODEL, jax.random.key(1)), jax.random.key(2), frames, 8)
+    average = np.asarray(futures.pixels).mean(0)
+    assert (futures.middle <= average * (1 + 1e-6)).all()
+    assert (futures.middle < average).any()
 
 
 def test_refusals() -> None:

@@ -5,7 +5,8 @@ last two observed frames are matched to the true ones, one to one, by the distan
 followed by its identity. An object's centre is that of the tight box of its glimpse, wherever in or out of the frame.
 An error is the median over futures. A future that has lost the object counts as one infinitely wrong; an object that is
 lost in half of its futures or more has no error at that horizon: such are left out, and `lost` is their share. Futures
-scatter, the rival does not; so the error of the median of the futures' positions is given, too.
+scatter, the rival does not; so the error of the median of the futures' positions is given, too. Likewise in pixels the
+error of the mean of the futures' frames: a blurred frame is never far off, a sharp one in the wrong place is twice.
 
 The rival moves the same objects on with the velocity between their last two posterior positions, reflected at the
 bounds of the data's motion; it lives in the same particles, so both have the same objects and the same first error.
@@ -47,6 +48,8 @@ class Futures(NamedTuple):
     """-1 where absent."""
     pixels: Float[Array | ndarray, "*batch R H"]
     """Squared error per pixel of the mean of each predicted frame."""
+    middle: Float[Array | ndarray, "*batch H"]
+    """The same of the mean over all futures."""
     still: Float[Array | ndarray, "*batch H"]
     """The same of the last observed frame, repeated."""
 
@@ -56,8 +59,9 @@ def prediction(
 ) -> dict[str, Any]:
     """Errors per horizon, in pixels and in squared brightness, on test sequences of 13 frames.
 
-    Keys: `position`, `constant_velocity` and `middle` with standard errors over objects, `lost`, `pixel` with its
-    standard error over sequences, `pixel_still` of a repeated last frame. VRNN has no positions: there they are None.
+    Keys: `position`, `constant_velocity` and `middle` with standard errors over objects, `lost`, `pixel` and
+    `pixel_middle` with standard errors over sequences, `pixel_still` of a repeated last frame. VRNN has no positions:
+    there they are None.
     """
     if model.frames_are_independent:
         raise UserError("AIR sees every frame by itself and predicts nothing; use a model of the kinds sqair or vrnn")
@@ -66,7 +70,7 @@ def prediction(
     data = dataclasses.replace(data, length=OBSERVED + PREDICTED)
     source = open_data(data, "test")
     batch = max(1, min(sequences, ROWS.get(jax.default_backend(), ROWS["gpu"]) // particles))
-    key, errors, pixels, still = jax.random.key(seed), [], [], []
+    key, errors, pixels, middle, still = jax.random.key(seed), [], [], [], []
     for first in range(0, sequences, batch):
         here = min(batch, sequences - first)
         truth = source.fixed(here, seed, first)
@@ -76,10 +80,11 @@ def prediction(
             futures = batch_futures(model, key, frames, first + jnp.arange(batch), particles)
         futures = jax.tree.map(lambda leaf, here=here: np.asarray(leaf[:here]), futures)
         pixels.append(np.median(futures.pixels, 1))
+        middle.append(futures.middle)
         still.append(futures.still)
         if model.has_objects:
             errors += [object_errors(each, truth, i, data) for i, each in enumerate(by_sequence(futures))]
-    return summary(errors, np.concatenate(pixels), np.concatenate(still)) | {
+    return summary(errors, *map(np.concatenate, (pixels, middle, still))) | {
         "sequences": sequences,
         "particles": particles,
         "futures": FUTURES,
@@ -120,16 +125,19 @@ def sequence_futures(
 
     def dream(state: State, key: PRNGKeyArray) -> tuple[Objects, Array]:
         _, info = model.imagine(key, PREDICTED, state=state)
-        return info.objects, jnp.square(info.canvas - later).mean((1, 2, 3))
+        return info.objects, info.canvas
 
-    after, pixels = jax.vmap(dream)(states, jax.random.split(key_dream, FUTURES))
+    def off(frames: Float[Array, "*R H Y X C"]) -> Float[Array, "*R H"]:
+        return jnp.square(frames - later).mean((-3, -2, -1))
+
+    after, canvases = jax.vmap(dream)(states, jax.random.split(key_dream, FUTURES))
     objects = jax.tree.map(lambda a, b: jnp.concatenate([a[:, -2:], b], 1), before, after)
     if isinstance(model, SQAIR):
         boxes = jax.vmap(lambda each: whole_boxes(model.image, each))(objects)
     else:
         boxes = jnp.zeros((*objects.identity.shape, 4))
-    still = jnp.square(seen[-1] - later).mean((1, 2, 3))
-    return Futures(boxes, objects.identity, pixels, still)
+    still = jnp.broadcast_to(seen[-1], later.shape)
+    return Futures(boxes, objects.identity, off(canvases), off(canvases.mean(0)), off(still))
 
 
 # --- errors
@@ -196,7 +204,9 @@ def constant_velocity(
     return corner + (size - 1) / 2
 
 
-def summary(errors: list[Errors], pixels: Float[ndarray, "S H"], still: Float[ndarray, "S H"]) -> dict[str, Any]:
+def summary(
+    errors: list[Errors], pixels: Float[ndarray, "S H"], middle: Float[ndarray, "S H"], still: Float[ndarray, "S H"]
+) -> dict[str, Any]:
     """Means over objects and sequences, with standard errors, for each horizon."""
     results: dict[str, Any] = {"horizons": list(range(1, PREDICTED + 1)), "objects": None, "lost": None}
     results |= {f"{name}{end}": None for name in Errors._fields for end in ("", "_se")}
@@ -206,7 +216,7 @@ def summary(errors: list[Errors], pixels: Float[ndarray, "S H"], still: Float[nd
         results |= {"objects": len(kept), "lost": (1 - kept.mean(0)).tolist()}
         for name, each in values._asdict().items():
             results |= column(name, [each[kept[:, h], h] for h in range(PREDICTED)])
-    results |= column("pixel", list(pixels.T))
+    results |= column("pixel", list(pixels.T)) | column("pixel_middle", list(middle.T))
     return results | {"pixel_still": [mean(each) for each in still.T]}
 
 
