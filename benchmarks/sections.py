@@ -194,10 +194,12 @@ def seeds(records: Sequence[Record]) -> str:
     for record in of_kind(records, "population"):
         results = record["results"]
         rows, train, data = results["rows"], results["setting"]["train"], results["setting"]["data"]
+        swept = f" of {' '.join(train['sweep'])}, in this order" if train["sweep"] else ""
         parts.append(
-            f"**{len(rows)} seeds**, digits of {data['digit_scale']:g}, batch {train['batch']}, learning rate "
-            f"{train['learning_rate']:g}, on {record['device']}: {sum(map(has_reached, rows))} reached the goal. "
-            f"{results['sequences']:,} sequences, K = {results['particles']}."
+            f"**{len(rows)} {'members' if swept else 'seeds'}**{swept}, digits of {data['digit_scale']:g}, batch "
+            f"{train['batch']}, learning rate {train['learning_rate']:g}, on {record['device']}: "
+            f"{sum(map(has_reached, rows))} reached the goal. {results['sequences']:,} sequences, "
+            f"K = {results['particles']}."
         )
         parts.append(table(head, [[*map(row.get, names), link(record)] for row in rows]))
     return section("Seeds", SEEDS, *(parts or [MISSING]))

@@ -228,7 +228,7 @@ class TrainConfig:
     rediscovery_cost: float = 0.0
     """Training only, lasting: nats per object discovered at t > 1."""
     presence_delay: int = 0
-    """Training only: first steps in which presence is not learned, so that no slot is given up before it is any use."""
+    """Training only: first steps in which no presence in q is learned: a slot is not given up before it is any use."""
     presence_cost: float = 0.0
     """Training only, lasting: nats per object and frame; what it does not explain, an object must not stay for."""
     start: str = ""

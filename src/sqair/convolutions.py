@@ -71,18 +71,31 @@ def enlarge(
 ) -> Float[Array, "rows columns F"]:
     """A transposed convolution with a stride of two or more, as 2x2 pixels times filters for each place between them.
 
-    A pixel p gives filter row i to the image's row stride p + 1 - i, so row stride q + a hears of pixels q and q + 1.
+    A pixel p gives row i of a filter to row stride p + 1 - i of the image, so row stride q + a, with a < stride, hears
+    of pixels q and q + 1 only.
     """
     features, channels = weight.shape[:2]
-    (rows, columns), (height, width) = x.shape[:2], shape
+    height, width = x.shape[:2]
     x = jnp.pad(x, ((0, 1), (0, 1), (0, 0)))
-    four = jnp.concatenate([x[d : d + rows, e : e + columns] for d in (0, 1) for e in (0, 1)], axis=-1)
-    pixel, place, row = jnp.ogrid[:2, :stride, :3]
-    hears = (place + row - 1 == pixel * stride).astype(weight.dtype)
-    filters = jnp.einsum("dai,ebj,fcij->decabf", hears, hears, weight).reshape(4 * channels, stride**2 * features)
-    parts = (four @ filters).reshape(rows, columns, stride, stride, features)
-    image = parts.transpose(0, 2, 1, 3, 4).reshape(rows * stride, columns * stride, features)
-    return image[:height, :width]
+    four = jnp.concatenate([x[d : d + height, e : e + width] for d in (0, 1) for e in (0, 1)], axis=-1)
+    by_place = rows_by_place(rows_by_place(weight, 2, stride), -1, stride)  # pixel and place in x, in y, F, C
+    filters = by_place.transpose(2, 0, 5, 3, 1, 4).reshape(4 * channels, stride**2 * features)
+    parts = (four @ filters).reshape(height, width, stride, stride, features)
+    image = parts.transpose(0, 2, 1, 3, 4).reshape(height * stride, width * stride, features)
+    return image[: shape[0], : shape[1]]
+
+
+def rows_by_place(filters: Float[Array, "..."], axis: int, stride: int) -> Float[Array, "2 stride ..."]:
+    """What pixels q and q + 1 give to row stride q + a: row 1 - a of the filters and row stride + 1 - a, or zeros.
+
+    It is made of the filters alone, so that a loop finds it made before it begins.
+    """
+    widths = [(0, 0)] * filters.ndim
+    widths[axis] = (stride - 2, stride - 1)
+    padded = jnp.pad(filters, widths)
+    numbers = [d * stride + (stride - 1) - a for d in (0, 1) for a in range(stride)]
+    rows = jnp.stack([jax.lax.index_in_dim(padded, number, axis, keepdims=False) for number in numbers])
+    return rows.reshape(2, stride, *rows.shape[1:])
 
 
 def spread(x: Float[Array, "Y X C"], weight: Float[Array, "F C 3 3"]) -> Float[Array, "Y X F"]:

@@ -36,7 +36,7 @@ class Restraint(NamedTuple):
     rent: Float[Array, "*T"]
     """The same of every object that is present, new or not."""
     learned: Float[Array, "*T"]
-    """0 where presence, of new objects and of old ones, passes no gradient back, else 1."""
+    """0 where presence in q, of new objects and of old ones, passes no gradient back, else 1."""
 
 
 def no_restraint(length: int) -> Restraint:

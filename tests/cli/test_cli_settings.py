@@ -94,6 +94,8 @@ def test_populations_in_files_and_flags(sqair, here: Path) -> None:
     train = Train.parse([*words, "--restart-collapsed"]).resolved().train
     assert (train.members, train.sweep, train.patience) == (2, ("learning_rate=1e-3,1e-4", "seed=1,7"), 3)
     assert Train.parse([*words[:4], *words[5:], "--restart-collapsed"]).resolved().train == train, "one flag for both"
+    words[2:4] = ["--sweep=learning_rate=1e-3,1e-4"]
+    assert Train.parse([*words[:3], *words[4:], "--restart-collapsed"]).resolved().train == train
     assert train.restart_collapsed
     (here / "mine.toml").write_text(sqair("train", *words, "--restart-collapsed", "--print-config").out)
     assert Train.parse(with_config_files(["--config", "mine.toml", "tiny"])).resolved().train == train

@@ -108,18 +108,21 @@ def test_models_that_predict(kind: str, monkeypatch: pytest.MonkeyPatch) -> None
     found = prediction(model, DATA, sequences=3, particles=4)
     assert len(found["pixel"]) == len(found["pixel_still"]) == 10
     assert all(value > 0 for value in found["pixel"])
-    assert len(found["pixel_middle"]) == len(found["pixel_middle_se"]) == 10
+    assert len(found["pixel_mean"]) == len(found["pixel_mean_se"]) == 10
     assert (found["position"] is None) == (kind == "vrnn")
     assert found["futures"] == 3
 
 
-def test_the_mean_of_futures_is_never_farther_off_than_they_are_on_average() -> None:
-    """In squares; and it is nearer wherever they differ."""
+def test_the_mean_of_futures_is_never_farther_off_than_they_are_on_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In squares; and it is nearer wherever they differ. Of one future it is that future."""
     frames = jax.random.uniform(jax.random.key(4), (13, *MODEL.image, 1))
     futures = sequence_futures(build(MODEL, jax.random.key(1)), jax.random.key(2), frames, 8)
     average = np.asarray(futures.pixels).mean(0)
     assert (futures.middle <= average * (1 + 1e-6)).all()
     assert (futures.middle < average).any()
+    monkeypatch.setattr(module, "FUTURES", 1)
+    one = sequence_futures(build(MODEL, jax.random.key(1)), jax.random.key(2), frames, 8)
+    np.testing.assert_array_equal(one.middle, one.pixels[0])
 
 
 def test_refusals() -> None:

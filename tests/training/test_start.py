@@ -64,7 +64,19 @@ def test_parts_begin_anew(small: Preset, given: Path) -> None:
         np.testing.assert_array_equal(array, (fresh if name.startswith(names) else theirs)[name])
 
 
-@pytest.mark.parametrize("name", ["propagation.head_of_nothing", "config", ""])
+def test_members_have_new_parts_of_their_own(small: Preset, given: Path) -> None:
+    preset = started(small, given, members=2)
+    preset = dataclasses.replace(preset, train=dataclasses.replace(preset.train, anew=("propagation.pres_head",)))
+    population = Population(preset)
+    first, second = (named_arrays(population.take(population.first().model, index)) for index in range(2))
+    again = named_arrays(population.take(population.afresh(population.first(), 1).model, 1))
+    for name in first:
+        is_new = name.startswith("propagation.pres_head") and name.endswith("weight")  # biases begin as one number
+        assert np.array_equal(first[name], second[name]) != is_new
+        np.testing.assert_array_equal(again[name], second[name])
+
+
+@pytest.mark.parametrize("name", ["propagation.head_of_nothing", "config", "image.transformer", "__class__", ""])
 def test_a_part_that_is_not_there(small: Preset, given: Path, name: str) -> None:
     preset = started(small, given)
     preset = dataclasses.replace(preset, train=dataclasses.replace(preset.train, anew=(name,)))

@@ -84,7 +84,7 @@ class Train(Command):
     """Short for --train.members: train so many seeds side by side."""
     sweep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, optional("FIELD=V1,V2,...")] = ()
     """Train these settings side by side: learning_rate, clip_frame, discovery_dropout, seed, discovery_cost,
-    rediscovery_cost, presence_cost, presence_delay."""
+    rediscovery_cost, presence_cost, presence_delay. Of several all combinations."""
     patience: Annotated[int | None, optional("INT", "0")] = None
     """Short for --train.patience: stop early after so many evaluations without a new best; 0 for never."""
     restart_collapsed: Annotated[Flag, optional("")] = False
@@ -123,7 +123,7 @@ class Train(Command):
                 preset=named, recipe=recipe, switches=cast(Switches, switches if switches in SWITCHES else "ours")
             )
             return parse_as(cls, ["--help"], chosen.defaults())
-        arguments = each_named("--sweep", arguments)
+        arguments = repeated("--sweep", arguments)
         first = parse_as(cls, arguments)
         defaults = first.defaults()
         if first.recipe == "fast" and not first.resume:
@@ -337,14 +337,15 @@ class Train(Command):
         return [f"{name} {value}" for name, value in found.items() if before[name] != value == wanted[name]]
 
 
-def each_named(flag: str, arguments: Sequence[str]) -> list[str]:
+def repeated(flag: str, arguments: Sequence[str]) -> list[str]:
     """The arguments with a flag before each of its values: several FIELD=VALUES may follow one flag."""
     words: list[str] = []
     is_open = False
     for word in arguments:
-        if is_open and "=" in word and not word.startswith("-") and words[-1] != flag:
+        is_value = "=" in word and not word.startswith("-")
+        if is_open and is_value and words[-1] != flag:
             words.append(flag)
-        is_open = word == flag or (is_open and "=" in word and not word.startswith("-"))
+        is_open = word == flag or word.startswith(f"{flag}=") or (is_open and is_value)
         words.append(word)
     return words
 

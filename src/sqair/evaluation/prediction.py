@@ -5,8 +5,8 @@ last two observed frames are matched to the true ones, one to one, by the distan
 followed by its identity. An object's centre is that of the tight box of its glimpse, wherever in or out of the frame.
 An error is the median over futures. A future that has lost the object counts as one infinitely wrong; an object that is
 lost in half of its futures or more has no error at that horizon: such are left out, and `lost` is their share. Futures
-scatter, the rival does not; so the error of the median of the futures' positions is given, too. Likewise in pixels the
-error of the mean of the futures' frames: a blurred frame is never far off, a sharp one in the wrong place is twice.
+scatter, the rival does not; so the error of the median of the futures' positions is given, too. Likewise in pixels that
+of the mean of the futures' frames: a sharp digit in the wrong place is wrong twice, where it is and where it is not.
 
 The rival moves the same objects on with the velocity between their last two posterior positions, reflected at the
 bounds of the data's motion; it lives in the same particles, so both have the same objects and the same first error.
@@ -60,7 +60,7 @@ def prediction(
     """Errors per horizon, in pixels and in squared brightness, on test sequences of 13 frames.
 
     Keys: `position`, `constant_velocity` and `middle` with standard errors over objects, `lost`, `pixel` and
-    `pixel_middle` with standard errors over sequences, `pixel_still` of a repeated last frame. VRNN has no positions:
+    `pixel_mean` with standard errors over sequences, `pixel_still` of a repeated last frame. VRNN has no positions:
     there they are None.
     """
     if model.frames_are_independent:
@@ -216,7 +216,7 @@ def summary(
         results |= {"objects": len(kept), "lost": (1 - kept.mean(0)).tolist()}
         for name, each in values._asdict().items():
             results |= column(name, [each[kept[:, h], h] for h in range(PREDICTED)])
-    results |= column("pixel", list(pixels.T)) | column("pixel_middle", list(middle.T))
+    results |= column("pixel", list(pixels.T)) | column("pixel_mean", list(middle.T))
     return results | {"pixel_still": [mean(each) for each in still.T]}
 
 

@@ -129,12 +129,13 @@ class Population:
     def _started(self, model: SequenceModel) -> SequenceModel:
         """`model`, of one member or all, with the weights that `start` names in place of its own, but for `anew`.
 
-        Otherwise a learned background begins as the scene, where that is known.
+        What is its own of a learned background is the scene, where that is known.
         """
+        model = model if self.scene is None else with_scene(model, self.scene)
         if not self.preset.train.start:
             if self.preset.train.anew:
-                raise UserError("train.anew names parts of the model that --train.start names; give that, too")
-            return model if self.scene is None else with_scene(model, self.scene)
+                raise UserError("train.anew is about the model that train.start names; give that, too")
+            return model
         given = load_model(self.preset.train.start)
         differing = differences(given.config, self.preset.model, "model.")
         if differing:
@@ -151,13 +152,15 @@ class Population:
 
 
 def with_anew(started: SequenceModel, fresh: SequenceModel, names: Sequence[str]) -> SequenceModel:
-    """A model in which the parts of these names are those of another."""
+    """`started` with the parts of these names from `fresh`."""
     for name in names:
-        part = operator.attrgetter(name)
         try:
-            started = eqx.tree_at(part, started, part(fresh))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise UserError(f"train.anew: the model has no part {name!r} with weights") from error
+            part = operator.attrgetter(name)(fresh)
+        except AttributeError:
+            part = None
+        if not any(eqx.is_array(leaf) for leaf in jax.tree.leaves(part)):
+            raise UserError(f"train.anew: the model has no part {name!r} with weights")
+        started = eqx.tree_at(operator.attrgetter(name), started, part)
     return started
 
 
