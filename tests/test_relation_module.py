@@ -99,7 +99,7 @@ def test_absent_objects_do_not_move_the_state(example: ModuleType) -> None:
     def last(pres: Float[Array, "3"], middle: Float[Array, ""]) -> tuple:
         what = jnp.zeros((3, CONFIG.what_size)).at[1].set(middle)
         objects = Objects(what, jnp.zeros((3, 4)), pres, jnp.arange(3))
-        given = (objects, temporal, encoders, transformer, jnp.zeros(CONFIG.width))
+        given = (objects, temporal, encoders, transformer, jnp.zeros(CONFIG.width), jnp.ones(()))
         moved, hidden, _, _ = posterior(noise, helpers.film(1)[0], *given)
         return moved.what[2], moved.where[2], moved.pres[2], hidden[2]
 
