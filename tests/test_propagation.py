@@ -36,9 +36,8 @@ def finder(**switches):
     @jax.jit
     def places(x, encoding, what):
         objects = Objects(what, jnp.zeros((2, 4)), jnp.ones(2), jnp.arange(2))
-        return posterior(NOISE, x, objects, TEMPORAL, encoders, SpatialTransformer(TINY), encoding, jnp.ones(()))[
-            0
-        ].where
+        given = (objects, TEMPORAL, encoders, SpatialTransformer(TINY), encoding, jnp.ones(()))
+        return posterior(NOISE, x, *given)[0].where
 
     return places
 

@@ -43,9 +43,8 @@ def made(offsets: list[float], lost: int = 0) -> tuple[Futures, Sequences]:
         if f < lost:
             identity[f, 5:, 0] = 8
     pixels = np.zeros((len(offsets), 10), np.float32)
-    return Futures(boxes, identity, pixels, pixels[0], pixels[0]), Sequences(
-        np.zeros((1, 13, 20, 20), np.float32), boxes=true
-    )
+    futures = Futures(boxes, identity, pixels, pixels[0], pixels[0])
+    return futures, Sequences(np.zeros((1, 13, 20, 20), np.float32), boxes=true)
 
 
 def test_errors_are_medians_over_futures() -> None:
@@ -118,11 +117,11 @@ def test_the_mean_of_futures_is_never_farther_off_than_they_are_on_average(monke
     frames = jax.random.uniform(jax.random.key(4), (13, *MODEL.image, 1))
     futures = sequence_futures(build(MODEL, jax.random.key(1)), jax.random.key(2), frames, 8)
     average = np.asarray(futures.pixels).mean(0)
-    assert (futures.middle <= average * (1 + 1e-6)).all()
-    assert (futures.middle < average).any()
+    assert (futures.mean <= average * (1 + 1e-6)).all()
+    assert (futures.mean < average).any()
     monkeypatch.setattr(module, "FUTURES", 1)
     one = sequence_futures(build(MODEL, jax.random.key(1)), jax.random.key(2), frames, 8)
-    np.testing.assert_array_equal(one.middle, one.pixels[0])
+    np.testing.assert_array_equal(one.mean, one.pixels[0])
 
 
 def test_refusals() -> None:

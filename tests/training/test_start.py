@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +24,7 @@ def given(small: Preset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def started(preset: Preset, start: Path, **changes: int) -> Preset:
+def started(preset: Preset, start: Path, **changes: Any) -> Preset:
     return dataclasses.replace(preset, train=dataclasses.replace(preset.train, start=str(start), **changes))
 
 
@@ -55,8 +56,7 @@ def test_members_that_are_restarted(small: Preset, given: Path) -> None:
 def test_parts_begin_anew(small: Preset, given: Path) -> None:
     """All weights are the model's but those of the parts that are named, which are those of a new run."""
     names = ("propagation.pres_head", "set_encoder")
-    preset = started(small, given)
-    preset = dataclasses.replace(preset, train=dataclasses.replace(preset.train, anew=names))
+    preset = started(small, given, anew=names)
     theirs, fresh = named_arrays(build(small.model, jax.random.key(77))), named_arrays(Population(small).first().model)
     arrays = named_arrays(Population(preset).first().model)
     assert all(any(name.startswith(part) for name in arrays) for part in names)
@@ -65,9 +65,7 @@ def test_parts_begin_anew(small: Preset, given: Path) -> None:
 
 
 def test_members_have_new_parts_of_their_own(small: Preset, given: Path) -> None:
-    preset = started(small, given, members=2)
-    preset = dataclasses.replace(preset, train=dataclasses.replace(preset.train, anew=("propagation.pres_head",)))
-    population = Population(preset)
+    population = Population(started(small, given, members=2, anew=("propagation.pres_head",)))
     first, second = (named_arrays(population.take(population.first().model, index)) for index in range(2))
     again = named_arrays(population.take(population.afresh(population.first(), 1).model, 1))
     for name in first:
@@ -78,8 +76,7 @@ def test_members_have_new_parts_of_their_own(small: Preset, given: Path) -> None
 
 @pytest.mark.parametrize("name", ["propagation.head_of_nothing", "config", "image.transformer", "__class__", ""])
 def test_a_part_that_is_not_there(small: Preset, given: Path, name: str) -> None:
-    preset = started(small, given)
-    preset = dataclasses.replace(preset, train=dataclasses.replace(preset.train, anew=(name,)))
+    preset = started(small, given, anew=(name,))
     with pytest.raises(UserError, match=f"has no part '{name}' with weights"):
         Population(preset).first()
 

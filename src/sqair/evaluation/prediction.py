@@ -48,7 +48,7 @@ class Futures(NamedTuple):
     """-1 where absent."""
     pixels: Float[Array | ndarray, "*batch R H"]
     """Squared error per pixel of the mean of each predicted frame."""
-    middle: Float[Array | ndarray, "*batch H"]
+    mean: Float[Array | ndarray, "*batch H"]
     """The same of the mean over all futures."""
     still: Float[Array | ndarray, "*batch H"]
     """The same of the last observed frame, repeated."""
@@ -70,7 +70,7 @@ def prediction(
     data = dataclasses.replace(data, length=OBSERVED + PREDICTED)
     source = open_data(data, "test")
     batch = max(1, min(sequences, ROWS.get(jax.default_backend(), ROWS["gpu"]) // particles))
-    key, errors, pixels, middle, still = jax.random.key(seed), [], [], [], []
+    key, errors, pixels, means, still = jax.random.key(seed), [], [], [], []
     for first in range(0, sequences, batch):
         here = min(batch, sequences - first)
         truth = source.fixed(here, seed, first)
@@ -80,11 +80,11 @@ def prediction(
             futures = batch_futures(model, key, frames, first + jnp.arange(batch), particles)
         futures = jax.tree.map(lambda leaf, here=here: np.asarray(leaf[:here]), futures)
         pixels.append(np.median(futures.pixels, 1))
-        middle.append(futures.middle)
+        means.append(futures.mean)
         still.append(futures.still)
         if model.has_objects:
             errors += [object_errors(each, truth, i, data) for i, each in enumerate(by_sequence(futures))]
-    return summary(errors, *map(np.concatenate, (pixels, middle, still))) | {
+    return summary(errors, *map(np.concatenate, (pixels, means, still))) | {
         "sequences": sequences,
         "particles": particles,
         "futures": FUTURES,
@@ -205,7 +205,7 @@ def constant_velocity(
 
 
 def summary(
-    errors: list[Errors], pixels: Float[ndarray, "S H"], middle: Float[ndarray, "S H"], still: Float[ndarray, "S H"]
+    errors: list[Errors], pixels: Float[ndarray, "S H"], means: Float[ndarray, "S H"], still: Float[ndarray, "S H"]
 ) -> dict[str, Any]:
     """Means over objects and sequences, with standard errors, for each horizon."""
     results: dict[str, Any] = {"horizons": list(range(1, PREDICTED + 1)), "objects": None, "lost": None}
@@ -216,7 +216,7 @@ def summary(
         results |= {"objects": len(kept), "lost": (1 - kept.mean(0)).tolist()}
         for name, each in values._asdict().items():
             results |= column(name, [each[kept[:, h], h] for h in range(PREDICTED)])
-    results |= column("pixel", list(pixels.T)) | column("pixel_mean", list(middle.T))
+    results |= column("pixel", list(pixels.T)) | column("pixel_mean", list(means.T))
     return results | {"pixel_still": [mean(each) for each in still.T]}
 
 
