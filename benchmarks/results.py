@@ -15,6 +15,7 @@ from benchmarks.record import RECORDS
 from benchmarks.sections import (
     MISSING,
     Record,
+    ablations,
     evaluation_of,
     growth,
     learning,
@@ -79,12 +80,12 @@ def aim(what: str, goal: float, value: float | None, up: bool, note: str = "") -
 def speed_aims(records: Iterable[Record]) -> list[list[Any]]:
     """Time at batch 32, as the recipe trains and with discovery at every frame; best throughput of any precision."""
     found = [r for r in of_kind(records, "speed") if r["results"]["preset"] == "sqair-mlp" and "H200" in r["device"]]
-    newest = {r["results"].get("precision", "tf32"): r["results"]["rows"] for r in found}
-    rows = newest.get("tf32", [])
-    usual, free = ([row for row in rows if (row["discovery_dropout"] > 0) == dropped] for dropped in (True, False))
-    ms = [next((row["ms_per_step"] for row in part if row["batch"] == 32), None) for part in (usual, free)]
-    rates = [row["sequences_per_s"] for rows in newest.values() for row in rows if row["discovery_dropout"] > 0]
-    best = max(rates, default=None)
+    newest = {}
+    for results in (record["results"] for record in found):
+        for row in results["rows"]:
+            newest[results.get("precision", "tf32"), row["discovery_dropout"] > 0, row["batch"]] = row
+    ms = [newest.get(("tf32", dropped, 32), {}).get("ms_per_step") for dropped in (True, False)]
+    best = max((row["sequences_per_s"] for (_, dropped, _), row in newest.items() if dropped), default=None)
     return [
         aim("ms per train step, batch 32, default recipe", 12, ms[0], False),
         aim("ms per train step, batch 32, every frame may discover", 12, ms[1], False),
@@ -146,7 +147,8 @@ def page(records_folder: Path = RECORDS, weights: Path = WEIGHTS) -> str:
     rows = [[link(r), r["file"], r["device"], r["code"], r["command"]] for r in records]
     every = section("Records", "All of them, oldest first.", table(head, rows) if rows else "none")
     parts = [INTRO, aims(records, weights), speed(records), growth(records), learning(records), seeds(records)]
-    return "\n".join([*parts, pedestrians(records), shipped(records, weights), every])
+    parts += [ablations(records), pedestrians(records), shipped(records, weights)]
+    return "\n".join([*parts, every])
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.learning import MOST_REDISCOVERIES, middle
 from benchmarks.population import has_reached
+from sqair.evaluation.ablations import ABLATIONS, COLUMNS, spread
 
 MISSING = "not yet measured"
 BEFORE = [
@@ -40,6 +41,10 @@ looked at. Every seed that was begun is here; one that never got there counts as
 SEEDS = f"""\
 Seeds trained side by side as one population, none left out, each evaluated on test sequences at its best validation
 bound. The goal: counting .98 with at most {MOST_REDISCOVERIES:g} rediscoveries per frame."""
+ABLATED = """\
+One thing left out or done in another way (`sqair ablate NAME`), all seeds trained side by side on a fixed budget and
+none left out: the median and, in brackets, the worst, on held-out training digits. Of an ablation that was run twice
+the newer counts; every seed's numbers are in the records."""
 PEDESTRIANS = """\
 `sqair-pedestrians` (App. E) on PETS09-S2L1: trained on sequences of 64x64 windows of frames 1-500, each model tested at
 its best validation bound on those of frames 501-795. Counting is right in a frame when as many slots are present as
@@ -203,6 +208,28 @@ def seeds(records: Sequence[Record]) -> str:
         )
         parts.append(table(head, [[*map(row.get, names), link(record)] for row in rows]))
     return section("Seeds", SEEDS, *(parts or [MISSING]))
+
+
+# --- ablations
+
+
+def ablations(records: Sequence[Record]) -> str:
+    """The section about what each part is good for."""
+    newest = {
+        each["name"]: (each, record)
+        for record in of_kind(records, "ablations")
+        for each in record["results"]["ablations"]
+    }
+    rows = []
+    for name, (each, record) in sorted(newest.items(), key=lambda pair: list(ABLATIONS).index(pair[0])):
+        cells = [spread([row[column] for row in each["rows"]], column) for column in COLUMNS]
+        budget = f"{len(each['rows'])} x {each['steps']:,}"
+        rows.append([name, ABLATIONS[name].why, budget, *cells, each["minutes"], each["device"], link(record)])
+    head = ["ablation", "what it is", "seeds x steps", "counting", "counting, weighted", "rediscoveries"]
+    head += ["identity switches", "log p", "minutes", "device", "record"]
+    left = [name for name in ABLATIONS if name not in newest]
+    open_ones = f"Open, each to be run by its name: {', '.join(left)}." if left else "None is open."
+    return section("Ablations", ABLATED, *([table(head, rows)] if rows else []), open_ones)
 
 
 # --- pedestrians

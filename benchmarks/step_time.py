@@ -5,6 +5,7 @@ cores compare ratios within one run.
 """
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
@@ -24,12 +25,16 @@ def main() -> None:
     parser.add_argument("--grow", action="store_true", help="also time other numbers of slots, frames and particles")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--precision", choices=("float32", "tf32", "bf16"), help="if not the preset's")
+    parser.add_argument("--dropout", type=float, help="of discovery, if not the preset's; 0 lets every frame discover")
     parser.add_argument("--digits", default="strokes")
     add_record_flags(parser)
     arguments = parser.parse_args()
     launch_whole_loops()
     effort = QUICK if arguments.quick else FULL
     chosen = timed(preset(arguments.preset), arguments.digits, arguments.precision)
+    if arguments.dropout is not None:
+        train = dataclasses.replace(chosen.train, discovery_dropout=arguments.dropout)
+        chosen = dataclasses.replace(chosen, train=train)
     batches = [int(word) for word in arguments.batch if word != BEST]
     results = {
         "kind": "speed",

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import learning, population, record, results, sections, step_time
-from sqair.config import preset
+from benchmarks import ablations, learning, population, record, results, sections, step_time
+from sqair.config import UserError, preset
 from sqair.data import FileSource, Sequences
 from sqair.evaluation import timing
 from sqair.evaluation.timing import Timing
@@ -104,6 +104,14 @@ def test_speed_in_another_precision(folder: Folder) -> None:
     assert [row[5] for row in cells(page, "sqair-mlp, bf16")] == ["8.00", "40.00"]
 
 
+def test_a_later_record_of_one_kind_of_step_leaves_the_other(folder: Folder) -> None:
+    folder.add("both", speed_results(timed(32, 11.5), timed(32, 20.0, 0.0)))
+    folder.add("every", speed_results(timed(32, 13.0, 0.0)), date="2030-01-03")
+    page = folder.page()
+    assert cells(page, "ms per train step, batch 32, default recipe")[0][2] == "11.50"
+    assert cells(page, "ms per train step, batch 32, every frame may discover")[0][2] == "13.00"
+
+
 def learning_results(*rows: dict[str, Any], scale: float = 1.0) -> dict[str, Any]:
     data = {"name": "moving-mnist", "digits": "mnist", "digit_scale": scale}
     return {"kind": "learning", "preset": "sqair-mlp", "flags": "", "minutes": 10.0, "setting": {"data": data}} | {
@@ -183,6 +191,61 @@ def test_a_population_is_evaluated(folder: Folder, tmp_path: Path, monkeypatch, 
     rows = [cells(folder.page(), seed)[0] for seed in ("5", "6")]
     assert [row[1] for row in rows] == ["10", "11"]
     assert rows[0][2] != rows[1][2] or rows[0][5] != rows[1][5]
+
+
+def ablated(name: str, ended: str, *countings: float) -> dict[str, Any]:
+    """An ablation.json, but for what the record does not need."""
+    rows = [
+        {"seed": seed, "counting": counting, "counting_weighted": counting, "rediscoveries_per_frame": 0.001 * seed}
+        | {"id_switches": 10 + seed, "log_p": 6300.0 + seed}
+        for seed, counting in enumerate(countings)
+    ]
+    about = {"command": f"sqair ablate {name}", "commit": "abc", "device": "NVIDIA H200", "jax": "0.11", "ended": ended}
+    settings = {"train": {"steps": 5000}, "data": {"digits": "/home/somebody/mnist"}}
+    return {
+        "name": name,
+        **about,
+        "settings": settings,
+        "minutes": 4.5,
+        "sequences": 500,
+        "particles": 50,
+        "rows": rows,
+    }
+
+
+def test_ablations_are_gathered_with_every_seed(folder: Folder, tmp_path: Path, monkeypatch, capsys) -> None:
+    """Of one that was run twice the newer counts; what has not been run is called open."""
+    for place, found in {
+        "a/default": ablated("default", "2030-01-02T10", 0.99, 0.98, 0.97),
+        "a/no-relation": ablated("no-relation", "2030-01-02T12", 0.66, 0.98, 0.99),
+        "b/default": ablated("default", "2030-01-02T11", 0.99, 0.5, 0.98),
+    }.items():
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "ablation.json").write_text(json.dumps(found))
+    arguments = [str(tmp_path / "a"), str(tmp_path / "b"), "--record", "ablations", "--folder", str(folder.records)]
+    monkeypatch.setattr(sys, "argv", ["ablations", *arguments])
+    ablations.main()
+    assert "| default     | 3     | 0.9800 (0.5000)" in capsys.readouterr().out
+    written = next(folder.records.glob("*_ablations.json")).read_text()
+    assert json.loads(written)["device"] == "NVIDIA H200"
+    assert "somebody" not in written
+    page = folder.page()
+    row = cells(page, "no-relation")[0]
+    assert row[2:8] == [
+        "3 x 5,000",
+        "0.9800 (0.6600)",
+        "0.9800 (0.6600)",
+        "0.0010 (0.0020)",
+        "11.0 (12.0)",
+        "6301.0 (6300.0)",
+    ]
+    assert "Open, each to be run by its name: no-proposal-glimpse," in page
+
+
+def test_nothing_to_gather(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["ablations", str(tmp_path)])
+    with pytest.raises(UserError, match="sqair ablate NAME"):
+        ablations.main()
 
 
 def test_shipped_models(folder: Folder) -> None:
