@@ -73,6 +73,7 @@ def main() -> None:
     for folder in sorted((given.run / "members").iterdir(), key=lambda path: int(path.name)):
         training = read_card(folder)["training"]
         about = {"member": int(folder.name), "seed": training["train"]["seed"], "step": training["step"]}
+        about["validation_bound"] = training.get("validation_bound")
         rows.append(about | look(folder, source, given.sequences, given.particles, given.seed))
         print(json.dumps(rows[-1]), flush=True)
     print(f"{sum(map(has_reached, rows))} of {len(rows)} reached counting {COUNTING}")

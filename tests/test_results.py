@@ -60,7 +60,7 @@ def test_without_records_nothing_is_claimed(folder: Folder) -> None:
         assert "not yet measured" in text
     lines = page.partition("## Aims\n")[2].partition("\n## ")[0].splitlines()
     aims = [line for line in lines if line.startswith("|")][2:]
-    assert len(aims) == 14
+    assert len(aims) == 15
     assert all(line.endswith("| not yet measured |  |") for line in aims)
     assert cells(page, "SQAIR-pytorch, the only public port") == [
         ["SQAIR-pytorch, the only public port", "32", "595", "54", "-"]
@@ -159,7 +159,8 @@ def test_every_member_counts(folder: Folder) -> None:
     def results(*members: tuple[float, float], scale: float = 1.0, kind: str = "sqair") -> dict[str, Any]:
         names = ("counting", "rediscoveries_per_frame")
         rows = [
-            {"seed": i, "step": 60, "log_p": 6300.5} | dict(zip(names, m, strict=True)) for i, m in enumerate(members)
+            {"seed": i, "step": 60, "log_p": 6300.5, "validation_bound": 600.0 - i} | dict(zip(names, m, strict=True))
+            for i, m in enumerate(members)
         ]
         train = {"batch": 32, "learning_rate": 6e-4, "sweep": []}
         setting = {"train": train, "data": {"digit_scale": scale}, "model": {"kind": kind, "networks": "mlp"}}
@@ -175,13 +176,15 @@ def test_every_member_counts(folder: Folder) -> None:
     assert cells(page, "share of seeds that reach .98")[0][2:] == ["0.5000 (4 seeds)", "no"]
     (small,) = cells(page, "counting with digits 30% smaller, lowest of seeds")
     assert small[2:] == ["0.7000 (2 seeds, highest 0.9800)", "no"]
+    (best,) = cells(page, "counting with digits 30% smaller, the seed with the best validation bound")
+    assert best[2:] == ["0.9800 (of 2)", "yes"]
 
 
 def test_a_population_is_evaluated(folder: Folder, tmp_path: Path, monkeypatch, capsys) -> None:
     """Members in their order, with their seeds, and the run's settings."""
     tiny = preset("tiny")
     for member in range(2):
-        card = {"step": 10 + member, "train": {"seed": 5 + member}}
+        card = {"step": 10 + member, "train": {"seed": 5 + member}, "validation_bound": 500.0}
         save_model(tmp_path / "run" / "members" / str(member), build(tiny.model, jax.random.key(member)), card)
     monkeypatch.setattr(population, "newest", lambda run: SimpleNamespace(notes=SimpleNamespace(preset=tiny)))
     words = ["--sequences", "3", "--particles", "2", "--record", "x", "--folder", str(folder.records)]
