@@ -11,6 +11,8 @@ from sqair.data.background import Subtraction
 from sqair.data.camera import Camera, Sizes, scene_of
 from sqair.data.cameras import Camera as MadeCamera
 from sqair.tracking import FullFrame, track
+from sqair.tracking.courses import WAIT
+from sqair.tracking.things import CERTAIN
 from sqair.training.checkpoint import build, save_pretrained
 
 FILM = MadeCamera("street", frames=11, size=(48, 64), seed=1)
@@ -89,13 +91,20 @@ def test_a_small_clip_is_scaled_up(model):
     np.testing.assert_allclose(watched.fit.to_source(np.array([[0.0, 0.0, 32.0, 24.0]])), [[0, 0, 24, 18]])
 
 
+def test_a_live_clip_does_not_wait_for_names(model):
+    """Its frames are told as soon as it is known which tracks last."""
+    live = dataclasses.replace(FILM.clip(), live=True)
+    assert FullFrame(model, live, CAMERA).lag == CERTAIN - 1
+    assert FullFrame(model, FILM.clip(), CAMERA).lag == CERTAIN - 1 + WAIT
+
+
 def test_every_third_frame_is_followed_and_the_others_lie_between(model):
     """Boxes of those in both neighbours are interpolated; the last two frames have what the one before them had."""
     slow = dataclasses.replace(CAMERA, stride=3, subtraction=Subtraction(history=1, look="mask"))
     film = dataclasses.replace(FILM, frames=12)
     watched = FullFrame(model, film.clip(), slow, show=lambda frame: frame)
     frames = list(watched)
-    assert watched.lag == 8
+    assert watched.lag == (CERTAIN + WAIT) * 3 - 1
     assert [seen.number for seen in frames] == list(range(12))
     for number, seen in enumerate(frames):
         np.testing.assert_array_equal(seen.shown, film.frame(number))

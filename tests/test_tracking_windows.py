@@ -35,6 +35,18 @@ def told(frames):
     return [telling.track.tolist() for telling in [*early[CERTAIN - 1 :], *joiner.finish()]]
 
 
+@pytest.mark.parametrize("speed", [2.0, 0.0])
+def test_who_went_out_is_not_looked_for(speed):
+    """Somebody vanishes at the edge, and another appears there: it is the same only if the first was not going out."""
+    joiner = Joiner((40, 100))
+    frames = [one((74 + speed * frame, 10, min(12, 26 - speed * frame), 20)) for frame in range(10)]
+    later = one((74 + speed * 9, 10, min(12, 26 - speed * 9), 20), identity=7)
+    told = [joiner.add(views) for views in [*frames, *[NOTHING] * 3, *[later] * 4]]
+    numbers = [telling.track.tolist() for telling in [*told[CERTAIN - 1 :], *joiner.finish()]]
+    assert numbers[0] == [0]
+    assert numbers[-1] == [int(speed > 0)]
+
+
 @given(SIDES, WINDOWS)
 def test_windows_cover_the_picture_and_overlap_by_half(size, window):
     """Every pixel is in a window, and neighbours share half of one."""

@@ -1,10 +1,11 @@
 """A clip of a camera that a model was fitted to: background subtracted, scaled, followed in windows, joined.
 
 `FullFrame` stands where `Watch` does, for models whose card has a `camera`. It tells of a frame a little later, when it
-is known which tracks last. A model that was taught on every n-th frame sees those; between two of them, whoever is in
-both goes straight from the one to the other. Where the model sees foreground, boxes end where that does (outlines.py).
-A model with a background sees the frames as they are; what is behind them when the clip begins is what a subtraction
-would take away. A clip that is unlike the camera is remarked upon in its notes.
+is known which tracks last and, unless the clip is live, who is who after a meeting (courses.py). A model that was
+taught on every n-th frame sees those; between two of them, whoever is in both goes straight from the one to the other.
+Where the model sees foreground, boxes end where that does (outlines.py). A model with a background sees the frames as
+they are; what is behind them when the clip begins is what a subtraction would take away. A clip that is unlike the
+camera is remarked upon in its notes.
 
 Axes: H, W the clip's frame, h, w, C the scaled picture of its foreground, n views or tracks.
 """
@@ -27,6 +28,7 @@ from sqair.data.video import Clip, Frame
 from sqair.data.video_fit import Fit
 from sqair.model import SequenceModel
 from sqair.tracking.clips import Seen
+from sqair.tracking.courses import WAIT, Namer
 from sqair.tracking.filter import Found
 from sqair.tracking.joining import Joiner, Outline, Told, Views
 from sqair.tracking.outlines import outlined
@@ -83,7 +85,8 @@ class FullFrame:
         self.tracker = WindowTracker(
             model, jax.random.key(seed), grid, pictures=pictures, block=block, evidence=camera.evidence
         )
-        self.lag = CERTAIN * camera.stride - 1
+        self.wait = 0 if clip.live else WAIT
+        self.lag = (CERTAIN + self.wait) * camera.stride - 1
         self._arrived: deque[Arrival] = deque()
         self._between: deque[Arrival] = deque()
 
@@ -102,15 +105,28 @@ class FullFrame:
 
     def _followed(self) -> Iterator[Seen]:
         """The frames that the model sees."""
-        joiner, waiting = Joiner(self.fit.image), deque[Moment]()
-        numbers = count(step=self.camera.stride)
+        waiting, numbers = deque[Moment](), count(step=self.camera.stride)
+        for told in self._named(waiting):
+            yield self._seen(next(numbers), waiting.popleft(), told)
+
+    def _named(self, waiting: deque[Moment]) -> Iterator[Told]:
+        """What is told of these frames, each of which is first put among those that wait."""
+        namer = Namer(self.fit.image, self.wait)
+        for told in self._joined(waiting):
+            if (named := namer.add(told)) is not None:
+                yield named
+        yield from namer.finish()
+
+    def _joined(self, waiting: deque[Moment]) -> Iterator[Told]:
+        """The same before tracks have their names for good."""
+        joiner = Joiner(self.fit.image)
         for found in self.tracker.stream(self._pictures()):
             places, views = views_of(found, self.tracker.grid)
-            waiting.append(Moment(self._arrived.popleft(), found, places))
-            if (told := joiner.add(views, self._outline(waiting[-1].arrival.foreground))) is not None:
-                yield self._seen(next(numbers), waiting.popleft(), told)
-        for told in joiner.finish():
-            yield self._seen(next(numbers), waiting.popleft(), told)
+            arrival = self._arrived.popleft()
+            waiting.append(Moment(arrival._replace(foreground=None), found, places))
+            if (told := joiner.add(views, self._outline(arrival.foreground))) is not None:
+                yield told
+        yield from joiner.finish()
 
     def _outline(self, foreground: Bool[ndarray, "H W"] | None) -> Outline | None:
         """What makes sharp boxes in the picture's pixels; None without foreground."""

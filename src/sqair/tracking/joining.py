@@ -106,13 +106,18 @@ class Joiner:
         here = {one.number for one, _ in self._waiting[-1]}
         for track in self.tracks:
             track.lost += track.number not in here
-        self.tracks = [track for track in self.tracks if track.lost <= (PATIENCE if track.life >= CERTAIN else 0)]
+        self.tracks = [track for track in self.tracks if track.lost <= self._patience(track)]
         self._seen += 1
         return self._tell() if len(self._waiting) >= CERTAIN else None
 
     def finish(self) -> list[Told]:
         """What is still to be told."""
         return [self._tell() for _ in range(len(self._waiting))]
+
+    def _patience(self, track: Track) -> int:
+        """Frames for which it is looked for: not if it did not last, nor where it should be outside by now."""
+        is_inside = ((track.expected >= 0) & (track.expected <= self._limits)).all()
+        return PATIENCE if track.life >= CERTAIN and is_inside else 0
 
     def _tell(self) -> Told:
         """The oldest frame, without tracks that did not last."""
