@@ -100,6 +100,17 @@ def test_misled_boxes_follow_the_course():
             assert iou(truth[frame][None], tellings[frame].box).max() >= LIKE - 0.05
 
 
+def test_who_is_hidden_is_told_where_it_should_be():
+    """One of two is not seen while they cover each other; it has the view of the other then."""
+    hidden = [frame for frame in FRAMES if iou(RIGHT[frame][None], LEFT[frame][None])[0, 0] > 0.3]
+    seen = {frame: box for frame, box in LEFT.items() if frame not in hidden}
+    tellings = named(told({0: RIGHT, 1: seen}))
+    for frame in hidden:
+        assert tellings[frame].track.tolist() == [0, 1]
+        assert tellings[frame].view.tolist() == [0, 0]
+        np.testing.assert_allclose(tellings[frame].box[1], LEFT[frame], atol=0.5)
+
+
 def test_without_waiting_names_are_found_again_from_then_on():
     """A live clip is told at once; the two have their names again when they have been apart for a while."""
     tellings = named(told(dict(enumerate(exchanged(RIGHT, LEFT, since=41)))), wait=0)
@@ -147,7 +158,10 @@ def test_who_walks_along_an_edge_stays():
     st.sampled_from([0, 3, WAIT]),
 )
 def test_nothing_is_lost_and_no_name_is_there_twice(frames, wait):
-    """Whatever boxes come: all rows are told, with their views, and names are numbers in the order of being told."""
+    """Whatever boxes come: all rows are told, with their views, and names are numbers in the order of being told.
+
+    Who is hidden is told besides, with the view of who hides it.
+    """
     given_frames = [
         Told(
             np.array([row[0] for row in rows], np.int64),
@@ -160,9 +174,11 @@ def test_nothing_is_lost_and_no_name_is_there_twice(frames, wait):
     assert len(tellings) == len(given_frames)
     seen = []
     for before, after in zip(given_frames, tellings, strict=True):
-        np.testing.assert_array_equal(before.view, after.view)
-        assert len(set(after.track.tolist())) == len(before.track)
-        assert after.box.shape == before.box.shape
+        rows = len(before.track)
+        np.testing.assert_array_equal(before.view, after.view[:rows])
+        assert set(after.view[rows:]) <= set(before.view)
+        assert len(set(after.track.tolist())) == len(after.track)
+        assert after.box.shape == (len(after.track), 4)
         seen += [name for name in after.track.tolist() if name not in seen]
     assert seen == sorted(seen)
 

@@ -7,8 +7,9 @@ frames, its new course is held against those that came: if one that another trac
 own, the two exchange their names. A track that goes away from an edge otherwise than it came to it is somebody else,
 who came in as the first went out.
 
-Names are exchanged from where the track came nearer to that course than who had the name until then; for that frames
-are told later, by as many as one is ready to wait for.
+In between, whoever is nearest to the straight way from the one course to the other is the track: it has that name, and
+the box of the course where its own is misled, as when two are drawn as one. If there is nobody, it is hidden by whom it
+would be covered by, and told all the same. For this, frames are told later, by as many as one is ready to wait for.
 
 Axes: n tracks of a frame, k frames, 2 x and y, 4 left, top, width, height in pixels of the picture.
 """
@@ -48,6 +49,8 @@ FOLLOWED = 0.5
 """Farther from its way than this, in its own sizes, nobody is taken for it."""
 LIKE = 0.7
 """A box in a meeting counts as seen if it has this IoU with that of the course, and as misled if it has not."""
+HIDDEN = 0.3
+"""Nobody is seen as it, and another covers this share of where it should be: it is hidden by that one."""
 STRANGE = 30.0
 """From here on a course does not fit at all."""
 
@@ -117,6 +120,8 @@ class Waiting(NamedTuple):
     names: dict[int, int]
     settled: set[int]
     """Names that were found again after a meeting."""
+    hidden: dict[int, tuple[int, Float32[ndarray, " 4"]]]
+    """Of names whom nobody was seen as: the number of who hides them, and their own boxes."""
 
 
 class Namer:
@@ -153,7 +158,7 @@ class Namer:
                 meeting.alone[number].append((self._frame, box))
             else:
                 self._alone.setdefault(number, deque(maxlen=BEFORE)).append((self._frame, box))
-        self._waiting.append(Waiting(told, boxes, {number: self._names[number] for number in boxes}, set()))
+        self._waiting.append(Waiting(told, boxes, {number: self._names[number] for number in boxes}, set(), {}))
         for meeting in self._meetings:
             self._part(meeting, boxes)
         self._last |= {number: (self._frame, box) for number, box in boxes.items()}
@@ -168,11 +173,15 @@ class Namer:
 
     def _tell(self) -> Told:
         """The oldest frame; names are numbered in the order in which they are told."""
-        told, boxes, names, _ = self._waiting.popleft()
-        numbers = [self._told.setdefault(names[number], len(self._told)) for number in told.track.tolist()]
-        return told._replace(
-            track=np.array(numbers, np.int64),
-            box=np.array([boxes[number] for number in told.track.tolist()], np.float32).reshape(-1, 4),
+        told, boxes, names, _, hidden = self._waiting.popleft()
+        views = dict(zip(told.track.tolist(), told.view.tolist(), strict=True))
+        rows = [(names[number], views[number], box) for number, box in boxes.items()]
+        rows += [(name, views[number], box) for name, (number, box) in hidden.items()]
+        numbers = [self._told.setdefault(name, len(self._told)) for name, _, _ in rows]
+        return Told(
+            np.array(numbers, np.int64),
+            np.array([view for _, view, _ in rows], np.int64),
+            np.array([box for _, _, box in rows], np.float32).reshape(-1, 4),
         )
 
     def _new(self) -> int:
@@ -277,7 +286,7 @@ class Namer:
             self._rename(number, self._new(), since=min(meeting.cut[number])[1])
 
     def _follow(self, meeting: Meeting, number: int) -> None:
-        """In the meeting, whoever was nearest to the way of a track that parted from it is that track."""
+        """In the meeting, whoever was nearest to the way of one that parted from it is that one; or else it was hidden."""
         name = self._names[number]
         if name not in meeting.before:
             return
@@ -285,20 +294,23 @@ class Namer:
         for frame, waiting in enumerate(self._waiting, self._frame - len(self._waiting) + 1):
             if not before.frame < frame < meeting.alone[number][0][0]:
                 continue
-            there = before.between(later, frame)
+            there, size = before.between(later, frame), (before.size + later.size) / 2
+            box = np.concatenate([there - size / 2, size]).astype(np.float32)
             off = {
-                other: float(np.linalg.norm((middles(box) - there) / before.size))
-                for other, box in waiting.boxes.items()
+                other: float(np.linalg.norm((middles(seen) - there) / size))
+                for other, seen in waiting.boxes.items()
                 if other in meeting.everyone and waiting.names[other] not in waiting.settled
             }
             if off and min(off.values()) < FOLLOWED:
                 nearest = min(off, key=off.__getitem__)
                 self._exchanged(waiting.names, nearest, name)
-                size = (before.size + later.size) / 2
-                course = np.concatenate([there - size / 2, size]).astype(np.float32)
-                if iou(course[None], waiting.boxes[nearest][None])[0, 0] < LIKE:
-                    waiting.boxes[nearest] = course
+                if iou(box[None], waiting.boxes[nearest][None])[0, 0] < LIKE:
+                    waiting.boxes[nearest] = box
                 waiting.settled.add(name)
+            elif waiting.boxes and name not in waiting.names.values():
+                covered = within(box[None], np.array(list(waiting.boxes.values())))[0]
+                if covered.max() >= HIDDEN:
+                    waiting.hidden[name] = list(waiting.boxes)[int(covered.argmax())], box
 
     def _rename(self, number: int, name: int, since: int) -> None:
         """A track and whoever has this name exchange names, in all frames that wait since then and in those to come."""
