@@ -286,7 +286,7 @@ class Namer:
             self._rename(number, self._new(), since=min(meeting.cut[number])[1])
 
     def _follow(self, meeting: Meeting, number: int) -> None:
-        """In the meeting, whoever was nearest to the way of one that parted from it is that one; or else it was hidden."""
+        """In the meeting, whoever was nearest to the way of one that parted from it is that one, or it was hidden."""
         name = self._names[number]
         if name not in meeting.before:
             return
