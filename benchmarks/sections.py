@@ -219,6 +219,7 @@ def ablations(records: Sequence[Record]) -> str:
         each["name"]: (each, record)
         for record in of_kind(records, "ablations")
         for each in record["results"]["ablations"]
+        if each["name"] in ABLATIONS
     }
     rows = []
     for name, (each, record) in sorted(newest.items(), key=lambda pair: list(ABLATIONS).index(pair[0])):

@@ -12,6 +12,12 @@ from sqair.tracking.joining import Told
 SIZE = (120, 200)
 
 
+@pytest.fixture
+def evenly(monkeypatch):
+    """People are known to walk evenly, from the first frame on."""
+    monkeypatch.setattr("sqair.tracking.courses.UNKNOWN", (0.001,) * 3)
+
+
 def walker(x, y, speed, frames, width=12.0, height=30.0):
     """Boxes of somebody who goes straight on, cut off by the edges of the picture; None where nothing is left."""
     boxes = {}
@@ -64,6 +70,7 @@ RIGHT, LEFT = walker(10, 40, 1.5, FRAMES), walker(130, 44, -1.5, FRAMES)
 """They are in the same place in frame 40."""
 
 
+@pytest.mark.usefixtures("evenly")
 def test_each_goes_on_as_it_came():
     """Numbers are mixed up while the two cover each other: names are not, and not in the meeting either."""
     tellings = named(told(dict(enumerate(exchanged(RIGHT, LEFT, since=41)))))
@@ -71,6 +78,7 @@ def test_each_goes_on_as_it_came():
         assert len(set(names_of(tellings, truth).values())) == 1
 
 
+@pytest.mark.usefixtures("evenly")
 def test_who_was_not_mixed_up_keeps_its_name():
     tellings = named(told({0: RIGHT, 1: LEFT}))
     assert [telling.track.tolist() for telling in tellings] == [[0, 1]] * len(FRAMES)
@@ -78,6 +86,7 @@ def test_who_was_not_mixed_up_keeps_its_name():
         np.testing.assert_array_equal(telling.box, [RIGHT[frame], LEFT[frame]])
 
 
+@pytest.mark.usefixtures("evenly")
 def test_who_walks_beside_another_keeps_its_name():
     """Both go the same way, one faster: they are told apart by their speeds."""
     slow, fast = walker(60, 40, 0.8, FRAMES), walker(10, 44, 2.2, FRAMES)
@@ -86,6 +95,7 @@ def test_who_walks_beside_another_keeps_its_name():
         assert len(set(names_of(tellings, truth).values())) == 1
 
 
+@pytest.mark.usefixtures("evenly")
 def test_misled_boxes_follow_the_course():
     """Where two cover each other a tracker has one box for both: each is told in its own size, where it should be."""
     mixed = {0: dict(RIGHT), 1: dict(LEFT)}
@@ -100,6 +110,7 @@ def test_misled_boxes_follow_the_course():
             assert iou(truth[frame][None], tellings[frame].box).max() >= LIKE - 0.05
 
 
+@pytest.mark.usefixtures("evenly")
 def test_who_is_hidden_is_told_where_it_should_be():
     """One of two is not seen while they cover each other; it has the view of the other then."""
     hidden = [frame for frame in FRAMES if iou(RIGHT[frame][None], LEFT[frame][None])[0, 0] > 0.3]
@@ -111,6 +122,7 @@ def test_who_is_hidden_is_told_where_it_should_be():
         np.testing.assert_allclose(tellings[frame].box[1], LEFT[frame], atol=0.5)
 
 
+@pytest.mark.usefixtures("evenly")
 def test_without_waiting_names_are_found_again_from_then_on():
     """A live clip is told at once; the two have their names again when they have been apart for a while."""
     tellings = named(told(dict(enumerate(exchanged(RIGHT, LEFT, since=41)))), wait=0)
@@ -121,6 +133,7 @@ def test_without_waiting_names_are_found_again_from_then_on():
     assert names[apart] == 1
 
 
+@pytest.mark.usefixtures("evenly")
 def test_who_vanished_in_a_meeting_comes_back():
     """A joiner has lost one of two, and found it again as somebody new."""
     gone = {frame: box for frame, box in LEFT.items() if frame < 38}
@@ -129,6 +142,7 @@ def test_who_vanished_in_a_meeting_comes_back():
     assert set(names_of(tellings, gone).values()) == set(names_of(tellings, back).values()) == {1}
 
 
+@pytest.mark.usefixtures("evenly")
 def test_who_comes_in_where_another_goes_out_is_another():
     """One track ends at an edge, the next begins there: the joiner took them for one."""
     out = walker(150, 40, 1.5, range(40))
@@ -138,11 +152,60 @@ def test_who_comes_in_where_another_goes_out_is_another():
     assert set(names_of(tellings, {frame: into[frame] for frame in range(60, 90)}).values()) == {1}
 
 
+@pytest.mark.usefixtures("evenly")
 def test_who_walks_along_an_edge_stays():
     """The lower edge touches it for a while; it goes on as before."""
     boxes = walker(10, 88, 1.5, range(80))
     touching = {frame: box + np.float32([0, 0, 0, 2 * (25 <= frame < 45)]) for frame, box in boxes.items()}
     assert {int(name) for telling in named(told({0: touching})) for name in telling.track} == {0}
+
+
+@pytest.mark.usefixtures("evenly")
+def test_who_stops_at_an_edge_stays():
+    """A pixel of it is cut off, and it stands still from then on: it did not leave."""
+    boxes = {}
+    for frame in range(100):
+        x = 40 + 1.5 * min(frame, 40)
+        boxes[frame] = np.array([x, 88, 12, 30 + 2 * (30 <= frame < 50)], np.float32)
+    assert {int(name) for telling in named(told({0: boxes})) for name in telling.track} == {0}
+
+
+@pytest.mark.usefixtures("evenly")
+@pytest.mark.parametrize("seed", range(5))
+def test_where_no_course_fits_names_stay(seed):
+    """Two meet and turn aside, upwards and downwards: neither goes on as anybody came."""
+    noise = np.random.default_rng(seed).normal(0, 0.3, (2, 70, 2))
+    tracks = {}
+    for number, (start, speed, turned) in enumerate(((40, 1.5, -1.5), (120, -1.5, 1.5))):
+        tracks[number] = {
+            frame: np.array(
+                [
+                    start + speed * min(frame, 25) + noise[number, frame, 0],
+                    45 + turned * max(0, frame - 30) / 1.2 + noise[number, frame, 1],
+                    12,
+                    20,
+                ],
+                np.float32,
+            )
+            for frame in range(70)
+        }
+    tellings = named(told(tracks))
+    assert [tellings[-1].track.tolist(), tellings[0].track.tolist()] == [[0, 1], [0, 1]]
+
+
+def test_where_people_do_not_walk_evenly_names_stay():
+    """At first nothing is known of how people walk here, and a long meeting proves nothing."""
+    tellings = named(told(dict(enumerate(exchanged(RIGHT, LEFT, since=41)))))
+    assert [telling.track.tolist() for telling in tellings] == [[0, 1]] * len(FRAMES)
+
+
+def test_how_people_walk_is_learnt():
+    """One walks evenly, alone, before the others meet: then their courses tell."""
+    first = walker(0, 80, 1.5, range(110), height=20)
+    later = [{frame + 110: box for frame, box in boxes.items()} for boxes in exchanged(RIGHT, LEFT, since=41)]
+    tellings = named(told({0: first, 1: later[0], 2: later[1]}))
+    for truth in (RIGHT, LEFT):
+        assert len(set(names_of(tellings, {frame + 110: box for frame, box in truth.items()}).values())) == 1
 
 
 @given(
@@ -191,7 +254,7 @@ def finished(frames, wait):
 
 
 def test_those_who_went_are_forgotten():
-    """Memory does not grow with the number of people."""
+    """Memory does not grow with the number of people, but for the numbers of their names."""
     namer = Namer(SIZE)
     for number in range(40):
         for telling in told({number: walker(0, 40, 4.0, range(60))}):

@@ -11,6 +11,9 @@ In between, whoever is nearest to the straight way from the one course to the ot
 the box of the course where its own is misled, as when two are drawn as one. If there is nobody, it is hidden by whom it
 would be covered by, and told all the same. For this, frames are told later, by as many as one is ready to wait for.
 
+Not everywhere do people walk evenly. By how much the speed of those who are alone changes is learnt as one goes, and
+how long a course tells anything is a matter of it.
+
 Axes: n tracks of a frame, k frames, 2 x and y, 4 left, top, width, height in pixels of the picture.
 """
 
@@ -35,6 +38,8 @@ AFTER = 8
 """... and the fewest by itself that tell how it goes on."""
 TOUCH = 0.05
 """Two meet when so much of the smaller box lies in the other."""
+CUT = 0.5
+"""Who is never cut off to less than this share of its area does not leave the picture."""
 GONE = 60
 """Frames for which somebody who vanished in a meeting may come back under another number ..."""
 NEAR = 1.5
@@ -42,7 +47,15 @@ NEAR = 1.5
 PLACE, DRIFT = 0.5, 0.06
 """How far, in sizes, a course strays from a straight line, and how much farther with every frame in between."""
 SPEED, SHAPE = 0.01, 0.5
-"""How much its speed changes, in sizes per frame, and its size, by logarithms."""
+"""How much its speed changes at least, in sizes per frame, and its size, by logarithms."""
+PAUSE = 10
+"""Frames between two parts of a course of somebody alone, by which one learns how evenly people walk here ..."""
+UNKNOWN, SAMPLES = (0.04,) * 3, 100
+"""... in sizes per frame: what is thought at first, and how many such changes of speed are kept."""
+USUAL = 2.0
+"""Changes of speed up to so many times the usual one are nothing strange."""
+FAR = 0.6
+"""If a course may have strayed by so many sizes since, it tells nothing."""
 BETTER = 4.0
 """A course must fit by so much better than one's own."""
 FOLLOWED = 0.5
@@ -72,25 +85,32 @@ class Course(NamedTuple):
         frames, boxes = np.array([frame for frame, _ in past], float), np.array([box for _, box in past], float)
         since, centres = frames - frames.mean(), middles(boxes)
         speed = since @ centres / max(float(since @ since), 1e-6)
-        return cls(frames.mean(), centres.mean(0), speed, np.median(boxes[:, 2:], axis=0))
+        return cls(float(frames.mean()), centres.mean(0), speed, np.median(boxes[:, 2:], axis=0))
 
-    def unlike(self, later: "Course") -> float:
-        """How badly another one goes on from it: squared deviations of place, speed and size."""
-        gone, side = later.frame - self.frame, float((self.size + later.size).mean() / 2)
+    def unlike(self, later: "Course", speed: float = SPEED) -> float:
+        """How badly another one goes on from it: squared deviations of place, speed and size.
+
+        `speed` is by how much one's speed may change, in sizes per frame.
+        """
+        gone, side = max(later.frame - self.frame, 0.0), float((self.size + later.size).mean() / 2)
         place = self.centre + (self.speed + later.speed) / 2 * gone - later.centre
         parts = (
             place / side / (PLACE + DRIFT * gone),
-            (self.speed - later.speed) / side / SPEED,
+            (self.speed - later.speed) / side / speed,
             np.log(self.size / later.size) / SHAPE,
         )
         return float(sum(part @ part for part in parts))
+
+    def change(self, later: "Course") -> float:
+        """By how much the speed of another one differs, in sizes per frame."""
+        return float(np.linalg.norm((self.speed - later.speed) / (self.size + later.size).mean() * 2))
 
     def between(self, later: "Course", frame: int) -> Float[ndarray, " 2"]:
         """Where it was in a frame between the two."""
         return self.centre + (later.centre - self.centre) * (frame - self.frame) / (later.frame - self.frame)
 
 
-@dataclass
+@dataclass(eq=False)
 class Meeting:
     """Tracks that cannot be told apart for sure, by number, or one that an edge cuts off."""
 
@@ -100,8 +120,8 @@ class Meeting:
     """Each member's last frames by itself."""
     everyone: set[int] = field(default_factory=set)
     """Members, and those who have gone."""
-    cut: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
-    """Areas and frames of members at an edge."""
+    cut: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """Of members at an edge, how small the box was at least, and when."""
 
     def take_in(self, other: "Meeting") -> None:
         """Two meetings become one."""
@@ -138,6 +158,7 @@ class Namer:
         self._last: dict[int, tuple[int, Float32[ndarray, " 4"]]] = {}
         self._alone: dict[int, deque[tuple[int, Float32[ndarray, " 4"]]]] = {}
         self._meetings: list[Meeting] = []
+        self._changes = deque(UNKNOWN, maxlen=SAMPLES)
         self._begun = 0
         self._told: dict[int, int] = {}
 
@@ -155,9 +176,13 @@ class Namer:
                 if meeting is not None:
                     meeting.alone[number] = []
             elif meeting is not None:
+                if meeting.alone[number] and meeting.alone[number][-1][0] < self._frame - LEAST:
+                    meeting.alone[number] = []
                 meeting.alone[number].append((self._frame, box))
             else:
-                self._alone.setdefault(number, deque(maxlen=BEFORE)).append((self._frame, box))
+                past = self._alone.setdefault(number, deque(maxlen=BEFORE + PAUSE + AFTER))
+                past.append((self._frame, box))
+                self._learn(list(past))
         self._waiting.append(Waiting(told, boxes, {number: self._names[number] for number in boxes}, set(), {}))
         for meeting in self._meetings:
             self._part(meeting, boxes)
@@ -189,15 +214,39 @@ class Namer:
         return self._begun
 
     def _forget(self) -> None:
-        """Those who have been away for long, and meetings of such only."""
-        self._meetings = [each for each in self._meetings if any(map(self._is_about, each.alone))]
-        about = {number for each in self._meetings for number in each.alone} | set(filter(self._is_about, self._last))
+        """Those who have been away for long."""
+        about = set(filter(self._is_about, self._last))
+        waiting = {number for each in self._waiting for number in each.boxes}
+        for meeting in self._meetings:
+            for number in meeting.alone.keys() - about:
+                del meeting.alone[number]
+                meeting.before.pop(self._names[number], None)
+                meeting.cut.pop(number, None)
+            meeting.everyone &= waiting | about
+        self._meetings = [meeting for meeting in self._meetings if meeting.alone]
         for known in (self._names, self._last, self._alone):
             for number in known.keys() - about:
                 del known[number]
 
     def _is_about(self, number: int) -> bool:
         return self._frame - self._last[number][0] <= GONE
+
+    # --- how evenly people walk
+
+    def _learn(self, past: Past) -> None:
+        """Somebody was alone for long enough to see by how much its speed changes; one look in a while will do."""
+        first, last = past[0][0], past[-1][0]
+        if last - first == BEFORE + PAUSE + AFTER - 1 == len(past) - 1 and last % AFTER == 0:
+            self._changes.append(Course.of(past[:BEFORE]).change(Course.of(past[-AFTER:])))
+
+    @property
+    def _usual(self) -> float:
+        """The usual change of speed here, in sizes per frame."""
+        return float(np.median(self._changes))
+
+    def _tells(self, before: Course, frame: int | float) -> bool:
+        """Whether a course still tells where somebody should be in a frame."""
+        return self._usual * (frame - before.frame) <= FAR
 
     # --- meeting
 
@@ -206,7 +255,7 @@ class Namer:
 
     def _enter(self, meeting: Meeting, number: int) -> None:
         """A track joins a meeting; how it came is remembered, if it was seen for long enough."""
-        past = [each for each in self._alone.pop(number, ()) if each[0] >= self._frame - BEFORE - LEAST]
+        past = [each for each in self._alone.pop(number, ()) if each[0] >= self._frame - BEFORE - LEAST][-BEFORE:]
         meeting.alone[number] = []
         meeting.everyone.add(number)
         if len(past) >= LEAST:
@@ -258,7 +307,8 @@ class Namer:
                     self._meetings.append(meeting)
                     self._enter(meeting, number)
                 if meeting is not None:
-                    meeting.cut.setdefault(number, []).append((float(box[2] * box[3]), self._frame))
+                    now = float(box[2] * box[3]), self._frame
+                    meeting.cut[number] = min(now, meeting.cut.get(number, now))
         return cut
 
     # --- parting
@@ -268,22 +318,26 @@ class Namer:
         for number in [number for number, past in meeting.alone.items() if number in boxes and len(past) >= AFTER]:
             self._judge(meeting, number)
             self._follow(meeting, number)
-            self._alone[number] = deque(meeting.alone.pop(number), maxlen=BEFORE)
+            self._alone[number] = deque(meeting.alone.pop(number), maxlen=BEFORE + PAUSE + AFTER)
             meeting.before.pop(self._names[number], None)
             meeting.cut.pop(number, None)
 
     def _judge(self, meeting: Meeting, number: int) -> None:
         """Give a track that parts from a meeting the name that it deserves."""
         later, own = Course.of(meeting.alone[number]), self._names[number]
-        fits = {name: course.unlike(later) for name, course in meeting.before.items()}
+        speed = max(SPEED, USUAL * self._usual)
+        fits = {name: course.unlike(later, speed) for name, course in meeting.before.items()}
         if not fits:
             return
         best = min(fits, key=fits.__getitem__)
-        if fits[best] < fits.get(own, STRANGE) - BETTER:
+        is_told = all(self._tells(meeting.before[name], later.frame) for name in {best, own} & fits.keys())
+        if is_told and fits[best] < min(fits.get(own, STRANGE), STRANGE) - BETTER:
             self._rename(number, best, since=meeting.alone[number][0][0])
         elif best == own and fits[own] > STRANGE and number in meeting.cut:
-            del meeting.before[own]
-            self._rename(number, self._new(), since=min(meeting.cut[number])[1])
+            least, since = meeting.cut[number]
+            if least < CUT * meeting.before[own].size.prod():
+                del meeting.before[own]
+                self._rename(number, self._new(), since)
 
     def _follow(self, meeting: Meeting, number: int) -> None:
         """In the meeting, whoever was nearest to the way of one that parted from it is that one, or it was hidden."""
@@ -291,6 +345,8 @@ class Namer:
         if name not in meeting.before:
             return
         before, later = meeting.before[name], Course.of(meeting.alone[number])
+        if not self._tells(before, meeting.alone[number][0][0]):
+            return
         for frame, waiting in enumerate(self._waiting, self._frame - len(self._waiting) + 1):
             if not before.frame < frame < meeting.alone[number][0][0]:
                 continue
@@ -304,6 +360,7 @@ class Namer:
             if off and min(off.values()) < FOLLOWED:
                 nearest = min(off, key=off.__getitem__)
                 self._exchanged(waiting.names, nearest, name)
+                waiting.hidden.pop(name, None)
                 if iou(box[None], waiting.boxes[nearest][None])[0, 0] < LIKE:
                     waiting.boxes[nearest] = box
                 waiting.settled.add(name)
@@ -314,11 +371,11 @@ class Namer:
 
     def _rename(self, number: int, name: int, since: int) -> None:
         """A track and whoever has this name exchange names, in all frames that wait since then and in those to come."""
-        first = self._frame - len(self._waiting) + 1
-        kept = [waiting.names for frame, waiting in enumerate(self._waiting, first) if frame >= since]
-        for names in [*kept, self._names]:
-            if number in names:
-                self._exchanged(names, number, name)
+        for frame, waiting in enumerate(self._waiting, self._frame - len(self._waiting) + 1):
+            if frame >= since and number in waiting.names:
+                self._exchanged(waiting.names, number, name)
+                waiting.hidden.pop(name, None)
+        self._exchanged(self._names, number, name)
 
     @staticmethod
     def _exchanged(names: dict[int, int], number: int, name: int) -> None:

@@ -1,7 +1,7 @@
 """A clip of a camera that a model was fitted to: background subtracted, scaled, followed in windows, joined.
 
 `FullFrame` stands where `Watch` does, for models whose card has a `camera`. It tells of a frame a little later, when it
-is known which tracks last and, unless the clip is live, who is who after a meeting (courses.py). A model that was
+is known which tracks last and, unless the clip is live, who was who in a meeting (courses.py). A model that was
 taught on every n-th frame sees those; between two of them, whoever is in both goes straight from the one to the other.
 Where the model sees foreground, boxes end where that does (outlines.py). A model with a background sees the frames as
 they are; what is behind them when the clip begins is what a subtraction would take away. A clip that is unlike the

@@ -80,6 +80,7 @@ class Joiner:
 
     def __init__(self, size: tuple[int, int] | None = None) -> None:
         self._limits = np.full(2, np.inf) if size is None else np.array(size[::-1], float)
+        self._start = np.full(2, -np.inf) if size is None else np.zeros(2)
         self.tracks: list[Track] = []
         self._waiting: deque[list[tuple[Track, int]]] = deque()
         self._begun = self._seen = self._told = 0
@@ -116,7 +117,7 @@ class Joiner:
 
     def _patience(self, track: Track) -> int:
         """Frames for which it is looked for: not if it did not last, nor where it should be outside by now."""
-        is_inside = ((track.expected >= 0) & (track.expected <= self._limits)).all()
+        is_inside = ((track.expected >= self._start) & (track.expected <= self._limits)).all()
         return PATIENCE if track.life >= CERTAIN and is_inside else 0
 
     def _tell(self) -> Told:
