@@ -156,7 +156,7 @@ def test_who_comes_in_where_another_goes_out_is_another():
 def test_who_walks_along_an_edge_stays():
     """The lower edge touches it for a while; it goes on as before."""
     boxes = walker(10, 88, 1.5, range(80))
-    touching = {frame: box + np.float32([0, 0, 0, 2 * (25 <= frame < 45)]) for frame, box in boxes.items()}
+    touching = {frame: box + np.array([0, 0, 0, 2 * (25 <= frame < 45)], np.float32) for frame, box in boxes.items()}
     assert {int(name) for telling in named(told({0: touching})) for name in telling.track} == {0}
 
 
