@@ -246,6 +246,31 @@ def test_nothing_is_lost_and_no_name_is_there_twice(frames, wait):
     assert seen == sorted(seen)
 
 
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0, 10, WAIT]))
+def test_a_crowd_with_gaps_turns_and_mixed_up_numbers_has_each_name_once(seed, wait):
+    """The same for people who walk, stop, turn, are missed for a while and take each other's numbers."""
+    random = np.random.default_rng(seed)
+    place, speed = random.uniform(20, 90, (5, 2)), random.normal(0, 1.5, (5, 2))
+    numbers, away, frames = np.arange(5), np.zeros(5, int), []
+    for _ in range(90):
+        speed = np.where(random.random((5, 1)) < 0.05, random.normal(0, 1.5, (5, 2)), speed)
+        place = np.clip(place + speed, 2, [190, 110])
+        if random.random() < 0.1:
+            i, j = random.choice(5, 2, replace=False)
+            numbers[[i, j]] = numbers[[j, i]]
+        numbers = np.where(random.random(5) < 0.01, numbers + 5, numbers)
+        away = np.maximum(np.where(random.random(5) < 0.04, random.integers(1, 30, 5), away) - 1, 0)
+        here = np.flatnonzero((away == 0) & [number not in numbers[:i] for i, number in enumerate(numbers)])
+        boxes = np.concatenate([place - [6, 12], np.tile([12.0, 24.0], (5, 1))], 1).astype(np.float32)
+        frames.append(Told(numbers[here].astype(np.int64), np.arange(len(here)), boxes[here]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sqair.tracking.courses.FAR", 1e9)  # all courses are trusted, so that names are exchanged often
+        tellings = named(frames, wait)
+    for before, after in zip(frames, tellings, strict=True):
+        assert len(set(after.track.tolist())) == len(after.track) >= len(before.track)
+        assert np.isfinite(after.box).all()
+
+
 def finished(frames, wait):
     """The same for fewer frames than one waits for."""
     namer = Namer(SIZE, wait)
