@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqair.tracking.joining import HIDDEN, Joiner, Views, placed
+from sqair.tracking.joining import HIDDEN, OWN, Joiner, Views, placed
 from sqair.tracking.outlines import outlined
 from sqair.tracking.things import INWARD, OUTWARD, PAST, steadied
 
@@ -139,10 +139,24 @@ def test_those_who_share_a_box_have_its_view():
 
 
 def test_a_part_of_a_thing_is_not_hidden_by_it():
-    """An object inside another for all of its life was a part of it; it is told no more when it is gone."""
+    """An object inside another for all of its life is a part of it: it is told neither then nor when it is gone."""
     both, alone = views((0, 0, 20, 40), (5, 5, 10, 20)), views((0, 0, 20, 40))
     tracks = [told.track.tolist() for told in joined([both] * 8 + [alone] * 5)]
-    assert tracks == [[0, 1]] * 8 + [[0]] * 5
+    assert tracks == [[0]] * 13
+
+
+def test_who_was_apart_is_told_inside_another_too():
+    """Two who were seen apart for long enough are two, however much one covers the other."""
+    apart, inside = views((0, 0, 20, 40), (40, 5, 10, 20)), views((0, 0, 20, 40), (5, 5, 10, 20))
+    between = [views((0, 0, 20, 40), (40 - 5 * step, 5, 10, 20)) for step in range(1, 7)]
+    count = [len(told.track) for told in joined([apart] * OWN + between + [inside] * 5)]
+    assert count == [2] * (OWN + 11)
+
+
+def test_of_two_that_cover_each_other_one_is_told():
+    """Nobody vanishes for being seen twice."""
+    twice = views((0, 0, 20, 40), (1, 1, 20, 38))
+    assert [told.track.tolist() for told in joined([twice] * 6)] == [[0]] * 6
 
 
 def test_nobody_is_hidden_for_ever():

@@ -220,7 +220,7 @@ def between(before: Seen, after: Seen, share: float, number: int, arrival: Arriv
     """A frame between two others, of whose way a share is gone: those that are in both, their boxes interpolated."""
     _, first, last = np.intersect1d(before.ids, after.ids, return_indices=True)
 
-    def gone(old: Float32[ndarray, "n 4"], new: Float32[ndarray, "n 4"]) -> Float32[ndarray, "n 4"]:
+    def gone(old: Float32[ndarray, "n 4"], new: Float32[ndarray, "m 4"]) -> Float32[ndarray, "both 4"]:
         return ((1 - share) * old[first] + share * new[last]).astype(np.float32)
 
     return before._replace(

@@ -40,8 +40,10 @@ APART = 5
 """... if it was seen apart from others for so many, else it may be a part of another, ..."""
 PART = 0.4
 """... and if it is not smaller than this share of the one whose box it is, for the same reason."""
-CLOSE = 0.5
+CLOSE = 0.3
 """A thing is not apart if so much of its box lies in that of another."""
+OWN = 10
+"""Who was not apart from others for so many frames is not told while it lies in another: it may be a part of that."""
 WIDE = 0.3
 """Difference of log sizes from which on a shared box is not that of the one whom it was recognised as."""
 
@@ -68,6 +70,21 @@ class Told(NamedTuple):
     box: Float32[ndarray, "n 4"]
 
 
+class Sight(NamedTuple):
+    """A track in a frame that is not told yet."""
+
+    track: Track
+    view: int
+    """The place of its best view among those of the frame."""
+    is_within: bool
+    """Whether it lies in the larger box of another that was seen."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether by now the track has lasted, and is surely not a part of another here."""
+        return self.track.life >= CERTAIN and not (self.is_within and self.track.apart < OWN)
+
+
 Outline = Callable[[Float32[ndarray, "n 4"]], Float32[ndarray, "n 4"]]
 """Makes better boxes of those of all things in a frame."""
 
@@ -82,7 +99,7 @@ class Joiner:
         self._limits = np.full(2, np.inf) if size is None else np.array(size[::-1], float)
         self._start = np.full(2, -np.inf) if size is None else np.zeros(2)
         self.tracks: list[Track] = []
-        self._waiting: deque[list[tuple[Track, int]]] = deque()
+        self._waiting: deque[list[Sight]] = deque()
         self._begun = self._seen = self._told = 0
         self._numbers: dict[int, int] = {}
 
@@ -96,15 +113,22 @@ class Joiner:
             if place not in owners and views.born[group].any():
                 owners[place] = self._begin(boxes[place])
         sharing = self._sharing(owners, boxes)
-        covered = (within(boxes, boxes) - np.eye(len(boxes))).max(1, initial=0.0)
+        covered = within(boxes, boxes) - np.eye(len(boxes))
+        close = covered.max(1, initial=0.0) >= CLOSE
+        smaller = boxes[:, 2:].prod(1)[:, None] < boxes[:, 2:].prod(1)
+        is_within = (covered * smaller).max(1, initial=0.0) >= CLOSE
         for place, track in owners.items():
             names = {(int(views.window[n]), int(views.identity[n])) for n in groups[place]}
-            track.apart += int(place not in sharing and covered[place] < CLOSE)
+            track.apart += int(place not in sharing and not close[place])
             self._settle(track, sharing.get(place, []), boxes[place], names)
         self._waiting.append(
-            [(one, int(best[place])) for place, track in owners.items() for one in [track, *sharing.get(place, [])]]
+            [
+                Sight(one, int(best[place]), one is track and bool(is_within[place]))
+                for place, track in owners.items()
+                for one in [track, *sharing.get(place, [])]
+            ]
         )
-        here = {one.number for one, _ in self._waiting[-1]}
+        here = {sight.track.number for sight in self._waiting[-1]}
         for track in self.tracks:
             track.lost += track.number not in here
         self.tracks = [track for track in self.tracks if track.lost <= self._patience(track)]
@@ -121,12 +145,12 @@ class Joiner:
         return PATIENCE if track.life >= CERTAIN and is_inside else 0
 
     def _tell(self) -> Told:
-        """The oldest frame, without tracks that did not last."""
-        rows = [(track, view) for track, view in self._waiting.popleft() if track.life >= CERTAIN]
-        numbers = [self._numbers.setdefault(track.number, len(self._numbers)) for track, _ in rows]
-        boxes = np.array([track.steady_box(self._told, self._limits) for track, _ in rows], np.float32).reshape(-1, 4)
+        """The oldest frame, without tracks that did not last, and those that may be parts of others."""
+        rows = [sight for sight in self._waiting.popleft() if sight.is_told]
+        numbers = [self._numbers.setdefault(row.track.number, len(self._numbers)) for row in rows]
+        boxes = np.array([row.track.steady_box(self._told, self._limits) for row in rows], np.float32).reshape(-1, 4)
         self._told += 1
-        return Told(np.array(numbers, np.int64), np.array([view for _, view in rows], np.int64), boxes)
+        return Told(np.array(numbers, np.int64), np.array([row.view for row in rows], np.int64), boxes)
 
     def _begin(self, box: Float32[ndarray, " 4"]) -> Track:
         track = Track(self._begun, box[:2] + box[2:].astype(float) / 2, box[2:].astype(float))
