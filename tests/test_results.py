@@ -204,7 +204,7 @@ def ablated(name: str, ended: str, *countings: float) -> dict[str, Any]:
         for seed, counting in enumerate(countings)
     ]
     about = {"command": f"sqair ablate {name}", "commit": "abc", "device": "NVIDIA H200", "jax": "0.11", "ended": ended}
-    settings = {"train": {"steps": 5000}, "data": {"digits": "/home/somebody/mnist"}}
+    settings = {"train": {"steps": 5000}, "data": {"digits": "/data/of/somebody/mnist"}}
     return {
         "name": name,
         **about,
