@@ -50,6 +50,8 @@ SPEED, SHAPE = 0.01, 0.5
 """How much its speed changes at least, in sizes per frame, and its size, by logarithms."""
 PAUSE = 10
 """Frames between two parts of a course of somebody alone, by which one learns how evenly people walk here ..."""
+LOOK = BEFORE + PAUSE + AFTER
+"""... so it must be alone for so many; the changes are ..."""
 UNKNOWN, SAMPLES = (0.04,) * 3, 100
 """... in sizes per frame: what is thought at first, and how many such changes of speed are kept."""
 USUAL = 2.0
@@ -180,7 +182,7 @@ class Namer:
                     meeting.alone[number] = []
                 meeting.alone[number].append((self._frame, box))
             else:
-                past = self._alone.setdefault(number, deque(maxlen=BEFORE + PAUSE + AFTER))
+                past = self._alone.setdefault(number, deque(maxlen=LOOK))
                 past.append((self._frame, box))
                 self._learn(list(past))
         self._waiting.append(Waiting(told, boxes, {number: self._names[number] for number in boxes}, set(), {}))
@@ -209,6 +211,10 @@ class Namer:
             np.array([box for _, _, box in rows], np.float32).reshape(-1, 4),
         )
 
+    def _numbered(self) -> Iterator[tuple[int, Waiting]]:
+        """The frames that wait, with their numbers."""
+        return enumerate(self._waiting, self._frame - len(self._waiting) + 1)
+
     def _new(self) -> int:
         self._begun += 1
         return self._begun
@@ -236,7 +242,7 @@ class Namer:
     def _learn(self, past: Past) -> None:
         """Somebody was alone for long enough to see by how much its speed changes; one look in a while will do."""
         first, last = past[0][0], past[-1][0]
-        if last - first == BEFORE + PAUSE + AFTER - 1 == len(past) - 1 and last % AFTER == 0:
+        if last - first == LOOK - 1 == len(past) - 1 and last % AFTER == 0:
             self._changes.append(Course.of(past[:BEFORE]).change(Course.of(past[-AFTER:])))
 
     @property
@@ -318,7 +324,7 @@ class Namer:
         for number in [number for number, past in meeting.alone.items() if number in boxes and len(past) >= AFTER]:
             self._judge(meeting, number)
             self._follow(meeting, number)
-            self._alone[number] = deque(meeting.alone.pop(number), maxlen=BEFORE + PAUSE + AFTER)
+            self._alone[number] = deque(meeting.alone.pop(number), maxlen=LOOK)
             meeting.before.pop(self._names[number], None)
             meeting.cut.pop(number, None)
 
@@ -330,8 +336,8 @@ class Namer:
         if not fits:
             return
         best = min(fits, key=fits.__getitem__)
-        is_told = all(self._tells(meeting.before[name], later.frame) for name in {best, own} & fits.keys())
-        if is_told and fits[best] < min(fits.get(own, STRANGE), STRANGE) - BETTER:
+        still_tell = all(self._tells(meeting.before[name], later.frame) for name in {best, own} & fits.keys())
+        if still_tell and fits[best] < min(fits.get(own, STRANGE), STRANGE) - BETTER:
             self._rename(number, best, since=meeting.alone[number][0][0])
         elif best == own and fits[own] > STRANGE and number in meeting.cut:
             least, since = meeting.cut[number]
@@ -347,7 +353,7 @@ class Namer:
         before, later = meeting.before[name], Course.of(meeting.alone[number])
         if not self._tells(before, meeting.alone[number][0][0]):
             return
-        for frame, waiting in enumerate(self._waiting, self._frame - len(self._waiting) + 1):
+        for frame, waiting in self._numbered():
             if not before.frame < frame < meeting.alone[number][0][0]:
                 continue
             there, size = before.between(later, frame), (before.size + later.size) / 2
@@ -371,7 +377,7 @@ class Namer:
 
     def _rename(self, number: int, name: int, since: int) -> None:
         """A track and whoever has this name exchange names, in all frames that wait since then and in those to come."""
-        for frame, waiting in enumerate(self._waiting, self._frame - len(self._waiting) + 1):
+        for frame, waiting in self._numbered():
             if frame >= since and number in waiting.names:
                 self._exchanged(waiting.names, number, name)
                 waiting.hidden.pop(name, None)
