@@ -9,6 +9,9 @@ decoded frames, $SQAIR_DATA/pets09-s2l1/frames.npz, which another machine makes:
 
     python -m benchmarks.cameras --export frames.npz --height 240
 
+--scale makes the walkers of made cameras larger or smaller, and --true-sizes tells `sqair fit` the sizes that the truth
+of the training part has, instead of those that it sees: what it loses by having to see them.
+
 Counting on crops: people whose box has its centre in a window of 64x64 pixels, of the frame at the height of App. E.
 """
 
@@ -29,10 +32,13 @@ from benchmarks.flags import add_record_flags
 from benchmarks.record import RECORDS, write_record
 from benchmarks.rival import SHOWN, Case, made, measured, shown
 from sqair.cli import main as sqair
+from sqair.commands.fit import Background
+from sqair.commands.fit_proposal import Wishes, propose
 from sqair.config import UserError
 from sqair.data import Camera, save_frames
-from sqair.data.camera import camera_of
+from sqair.data.camera import Sizes, camera_of
 from sqair.data.frames import between
+from sqair.data.survey import LEVELS, survey
 from sqair.data.video import Clip, open_clips
 from sqair.settings import to_dict
 from sqair.tracking import track
@@ -47,6 +53,8 @@ LENGTH, BORDER = 795, 500
 IOUS = (0.5, 0.3)
 CROP, HEIGHT = 64, 175
 """A side of a window, and the height of the frame that it is cut from (App. E)."""
+SIZED = ("glimpse", "scale_limits", "width_limits", "where_prior_mean", "where_prior_std")
+"""What of a model follows from how large things are."""
 WINDOWS = 20
 """Windows of a frame in which people are counted."""
 
@@ -71,11 +79,11 @@ def scaled_tracks(tracks: Tracks, size: tuple[int, int]) -> Tracks:
     return dataclasses.replace(tracks, box=tracks.box * ratio, where=tracks.where * ratio, size=size)
 
 
-def open_case(name: str, frames: int, data: Path) -> Case:
+def open_case(name: str, frames: int, data: Path, scale: float = 1.0) -> Case:
     """A clip by its name."""
     if name == "pets":
         return pets(data / FOLDER)
-    case = made(Camera(name, frames))  # type: ignore[arg-type]
+    case = made(Camera(name, frames, scale=scale))  # type: ignore[arg-type]
     return case._replace(train=(0, case.train[1]))
 
 
@@ -92,6 +100,27 @@ def fit(case: Case, folder: Path, flags: list[str]) -> float:
         if code:
             raise UserError(f"`sqair fit` of {case.name} ended with {code}")
     return time.perf_counter() - began
+
+
+def true_sizes(case: Case) -> Sizes:
+    """Of those whom the training part shows whole: they touch no edge."""
+    box = case.truth.tracks.select(~case.truth.ignored).between(*case.train).box
+    low, high = box[:, :2], box[:, :2] + box[:, 2:]
+    whole = (low > 1).all(1) & (high < np.array(case.clip.size[::-1]) - 1).all(1)
+    width, height = (tuple(np.quantile(box[whole, axis], LEVELS).tolist()) for axis in (2, 3))
+    return Sizes(width, height)
+
+
+def sizes_given(case: Case) -> list[str]:
+    """The flags of `sqair fit` that it would have proposed had it seen the true sizes."""
+    subtraction = Background().subtraction()
+    seen = dataclasses.replace(survey(case.clip, subtraction, *case.train), objects=true_sizes(case))
+    proposal = propose(seen, subtraction, Wishes(), on_cpu=jax.default_backend() == "cpu")
+    camera, model = proposal.camera, proposal.model
+    said = {"height": [camera.height], "crop": camera.crop, "train.discovery-cost": [proposal.train.discovery_cost]}
+    said |= {f"model.{name.replace('_', '-')}": getattr(model, name) for name in SIZED}
+    said |= {"model.max-objects": [model.max_objects]}
+    return [word for name, values in said.items() for word in (f"--{name}", *(f"{value:g}" for value in values))]
 
 
 def is_coloured(clip: Clip) -> bool:
@@ -174,6 +203,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clips", nargs="*", metavar="{pets,street,crossings}")
     parser.add_argument("--frames", type=int, default=800, help="of a made camera")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the walkers of a made camera")
+    parser.add_argument("--true-sizes", action="store_true", help="tell `sqair fit` how large things are")
     parser.add_argument("--minutes", type=float, help="of training, each; as `sqair fit` has it")
     parser.add_argument("--model", nargs="+", type=Path, default=[], help="folders of fitted models, one for each clip")
     parser.add_argument("--out", type=Path, help="keep the fitted models in this folder")
@@ -202,13 +233,15 @@ def main() -> None:
     rows: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as there:
         for place, name in enumerate(given.clips):
-            case = open_case(name, given.frames, data)
+            case = open_case(name, given.frames, data, given.scale)
             folder = given.model[place] if given.model else (given.out or Path(there)) / name
-            seconds = None if given.model else round(fit(case, folder, given.flags), 1)
-            rows[name] = {"fit_seconds": seconds, **tested(case, folder)}
-            print("\n".join(lines(name, rows[name], rival_of(name))), flush=True)
+            told = sizes_given(case) if given.true_sizes else []
+            seconds = None if given.model else round(fit(case, folder, [*told, *given.flags]), 1)
+            rows[name] = {"fit_seconds": seconds, "sizes_given": told, **tested(case, folder)}
+            print("\n".join(lines(name, rows[name], rival_of(name) if given.scale == 1 else None)), flush=True)
             if given.record:  # after each, so that a time limit loses little
-                about = {"kind": "cameras", "frames": given.frames, "flags": given.flags, "seeds": [0], "clips": rows}
+                asked = {word: getattr(given, word) for word in ("frames", "scale", "true_sizes", "flags")}
+                about = {"kind": "cameras", **asked, "seeds": [0], "clips": rows}
                 write_record(given.record, about, given.folder)
     print("device", jax.devices()[0].device_kind)
 

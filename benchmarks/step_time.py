@@ -21,7 +21,8 @@ def main() -> None:
     """Measure, print and record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", default="sqair-mlp")
-    parser.add_argument("--batch", nargs="+", default=["32", "256", BEST], help="numbers, or the word best")
+    usual, words = ["32", "256", BEST], "numbers, or the word best; nothing for growth alone"
+    parser.add_argument("--batch", nargs="*", default=usual, help=words)
     parser.add_argument("--grow", action="store_true", help="also time other numbers of slots, frames and particles")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--precision", choices=("float32", "tf32", "bf16"), help="if not the preset's")
@@ -44,16 +45,18 @@ def main() -> None:
         **sizes(chosen),
         "seeds": [chosen.train.seed],
     }
-    with compiled_afresh():
-        results |= time_batches(chosen, batches, BEST in arguments.batch, effort, print)
+    results |= {"rows": [], "best_batch": None}
+    if arguments.batch:
+        with compiled_afresh():
+            results |= time_batches(chosen, batches, BEST in arguments.batch, effort, print)
         for row in results["rows"]:
             print(json.dumps(row), flush=True)
         if arguments.record:  # already now, since growth takes long
             write_record(arguments.record, results, arguments.folder)
-        if arguments.grow:
-            smallest = min(batches, default=FIRST_BATCH)
-            results["growth"] = time_growth(chosen, smallest, effort, print, ends_only=arguments.quick)
-            print(json.dumps(results["growth"]), flush=True)
+    if arguments.grow:  # says nothing of compiling, and may take it from jax's cache
+        smallest = min(batches, default=FIRST_BATCH)
+        results["growth"] = time_growth(chosen, smallest, effort, print, ends_only=arguments.quick)
+        print(json.dumps(results["growth"]), flush=True)
     if arguments.record:
         print("Record saved to", write_record(arguments.record, results, arguments.folder))
 
