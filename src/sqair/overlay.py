@@ -6,6 +6,7 @@ sees what the model sees; large ones are scaled down.
 """
 
 import contextlib
+import importlib.util
 from collections import deque
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -35,6 +36,11 @@ def zoom_of(size: tuple[int, int]) -> float:
     return WIDEST / longest if longest > WIDEST else float(max(1, ENLARGED // longest))
 
 
+def can_write() -> bool:
+    """Whether there is PyAV, which a machine that is given decoded frames may be without."""
+    return importlib.util.find_spec("av") is not None
+
+
 class Overlay:
     """Paints frames and writes them: `with overlay.into(path): overlay.add(...)`.
 
@@ -52,7 +58,10 @@ class Overlay:
 
     @contextlib.contextmanager
     def into(self, path: Path) -> Iterator[None]:
-        """The video that frames are added to; it is whole when the block ends well."""
+        """The video that frames are added to; it is whole when the block ends well. Without PyAV there is none."""
+        if not can_write():
+            yield
+            return
         import av
 
         with av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
@@ -74,6 +83,8 @@ class Overlay:
 
     def add(self, frame: ndarray, ids: Sequence[int], boxes: Float[ndarray, "n 4"]) -> None:
         """The next frame, (H, W) or (H, W, 3), `scaled` or not, and its objects; a box of NaN is out of sight."""
+        if not can_write():
+            return
         from av.video.frame import VideoFrame
 
         picture = self.paint(frame, ids, boxes)
