@@ -16,6 +16,7 @@ from benchmarks.sections import (
     MISSING,
     Record,
     ablations,
+    departures,
     evaluation_of,
     growth,
     learning,
@@ -130,12 +131,14 @@ def chosen(members: Sequence[dict[str, Any]]) -> float | None:
 
 
 def newest_members(records: Iterable[Record], digit_scale: float) -> list[dict[str, Any]]:
-    """The newest population of `sqair-mlp` on an H200 with digits of this size."""
+    """The newest population of `sqair-mlp`, as it is, on an H200 with digits of this size."""
     found: list[dict[str, Any]] = []
     for record in of_kind(records, "population"):
-        model, data, train = (record["results"]["setting"][part] for part in ("model", "data", "train"))
-        is_mlp = (model["kind"], model["networks"]) == ("sqair", "mlp") and not train["sweep"]
-        if is_mlp and data["digit_scale"] == digit_scale and "H200" in record["device"]:
+        setting = record["results"]["setting"]
+        model, data, train = (setting[part] for part in ("model", "data", "train"))
+        is_mlp = (model["kind"], model["networks"]) == ("sqair", "mlp")
+        is_usual = not train["sweep"] and not departures(setting)
+        if is_mlp and is_usual and data["digit_scale"] == digit_scale and "H200" in record["device"]:
             found = record["results"]["rows"]
     return found
 

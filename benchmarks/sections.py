@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.learning import MOST_REDISCOVERIES, middle
 from benchmarks.population import has_reached
+from sqair.config import PRESETS
 from sqair.evaluation.ablations import ABLATIONS, COLUMNS, spread
 
 MISSING = "not yet measured"
@@ -190,6 +191,21 @@ def learning_row(record: Record, row: dict[str, Any]) -> list[Any]:
 
 # --- populations
 
+BIASES = ("discovery_bias", "propagation_bias", "survival_bias", "nothing_new_bias")
+PRICES = ("discovery_dropout", "rediscovery_cost", "presence_delay", "presence_cost")
+"""Settings of the model and of its training that decide how readily slots are used."""
+
+
+def departures(setting: dict[str, Any]) -> list[str]:
+    """What a population was given that `sqair-mlp` does not have by itself, as far as it decides who is there."""
+    usual, found = PRESETS["sqair-mlp"], []
+    for part, names in (("model", BIASES), ("train", PRICES)):
+        for name in names:
+            value = getattr(getattr(usual, part), name)
+            if (own := setting[part].get(name, value)) != value:
+                found.append(f"{name}={own:g}")
+    return found
+
 
 def seeds(records: Sequence[Record]) -> str:
     """The section about populations: every member's numbers."""
@@ -200,9 +216,10 @@ def seeds(records: Sequence[Record]) -> str:
         results = record["results"]
         rows, train, data = results["rows"], results["setting"]["train"], results["setting"]["data"]
         swept = f" of {' '.join(train['sweep'])}, in this order" if train["sweep"] else ""
+        other = "".join(f", {word}" for word in departures(results["setting"]))
         parts.append(
-            f"**{len(rows)} {'members' if swept else 'seeds'}**{swept}, digits of {data['digit_scale']:g}, batch "
-            f"{train['batch']}, learning rate {train['learning_rate']:g}, on {record['device']}: "
+            f"**{len(rows)} {'members' if swept else 'seeds'}**{swept}, digits of {data['digit_scale']:g}{other}, "
+            f"batch {train['batch']}, learning rate {train['learning_rate']:g}, on {record['device']}: "
             f"{sum(map(has_reached, rows))} reached the goal. {results['sequences']:,} sequences, "
             f"K = {results['particles']}."
         )

@@ -170,7 +170,12 @@ def test_every_member_counts(folder: Folder) -> None:
     folder.add("new", results((0.98, 0.01), (0.979, 0.0), (0.99, 0.011), (0.995, 0.001)))
     folder.add("other", results((0.1, 0.0), kind="air"), date="2030-04-01")
     folder.add("small", results((0.98, 0.0), (0.7, 0.0), scale=0.7), date="2030-05-01")
+    tried = results((0.2, 0.0), scale=0.7)
+    tried["setting"]["train"] |= {"presence_delay": 300, "discovery_dropout": 0.9}
+    tried["setting"]["model"] |= {"discovery_bias": 0.0}
+    folder.add("tried", tried, date="2030-06-01")  # not as everybody trains, and so without a say in the aims
     page = folder.page()
+    assert "**1 seeds**, digits of 0.7, discovery_bias=0, presence_delay=300, batch 32" in page
     assert "**4 seeds**, digits of 1, batch 32, learning rate 0.0006, on gpu: NVIDIA H200: 2 reached the goal." in page
     assert cells(page, "3")[0][1:6] == ["60", "0.9950", "-", "0.0010", "6,300.5"]
     assert cells(page, "share of seeds that reach .98")[0][2:] == ["0.5000 (4 seeds)", "no"]

@@ -111,7 +111,15 @@ def test_a_small_frame_is_seen_as_a_whole():
     assert made.model.image == (67, 89)
     assert made.model.max_objects == 4
     assert proposed(sized(140.0, 186.0, counts=(9.0, 9.0, 9.0))).model.max_objects == 6
-    assert proposed(dataclasses.replace(SEEN, counts=(9.0, 9.0, 9.0))).model.max_objects == 3
+    assert made.beyond == 0.25
+    assert made._replace(model=dataclasses.replace(made.model, background="running")).beyond == 0
+
+
+def test_windows_have_slots_for_those_whom_they_hold():
+    made = proposed(dataclasses.replace(SEEN, counts=(9.0, 9.0, 9.0)))
+    assert (made.model.image, made.model.max_objects, made.beyond) == ((64, 64), 3, 0)
+    crowded = proposed(sized(150.0, 40.0, counts=(6.0, 7.0, 8.0)))  # 64x64 of 83x111 pixels, 44% of the frame
+    assert (crowded.model.image, crowded.camera.height, crowded.model.max_objects) == ((64, 64), 83, 4)
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,8 @@ def test_a_part_of_the_clip():
         ({"crop": (65, 20)}, "do not fit into frames of 64x64"),
         ({"length": 31}, "has 60 frames; sequences of 31 frames, 1 apart, need at least 62"),
         ({"max_objects": 0}, "shows 1 to 0 moving objects"),
+        ({"beyond": 1.0}, "by less than their sides"),
+        ({"beyond": 0.25, "raw": True}, "those of raw frames not at all"),
         ({"stop": 8}, "need at least 10"),
     ],
 )
@@ -250,6 +252,22 @@ def test_windows_lie_in_the_frame_and_anywhere_in_it():
     still = draw_windows(np.random.default_rng(0), seen, 500, (10, 12), False)
     assert set(still[:, 0, 0]) == set(range(19))
     assert set(still[:, 0, 1]) == set(range(11))
+
+
+def test_windows_may_reach_beyond_the_frame_where_it_is_black():
+    moment = Moment(np.full((20, 30), 9, np.uint8), np.arange(1), np.array([[0, 0, 4, 4]], np.float32))
+    windows = draw_windows(np.random.default_rng(0), [moment] * 2, 500, (20, 30), False, 0.25)
+    assert (windows[:, 0] == windows[:, 1]).all()
+    assert set(windows[:, 0, 0]) == set(range(-7, 8))
+    assert set(windows[:, 0, 1]) == set(range(-5, 6))
+    piece = cut_out([moment], np.array([[-7, 5]]), (20, 30))
+    expected = np.zeros((20, 30), np.uint8)
+    expected[:15, 7:] = 9
+    assert (piece.frames[0] == expected).all()
+    assert not piece.objects[0][0].size  # its centre is above the window
+    other = cut_out([moment], np.array([[7, -5]]), (20, 30))
+    assert (other.frames[0] == expected[::-1, ::-1]).all()
+    assert cut_out([moment], np.array([[-7, -5]]), (20, 30)).objects[0][1].tolist() == [[7, 5, 4, 4]]
 
 
 def test_an_object_belongs_where_its_centre_is():

@@ -222,6 +222,7 @@ class Fit(Command):
         cutting = Cutting(
             height=camera.height,
             crop=camera.crop,
+            beyond=proposal.beyond,
             length=proposal.length,
             stride=camera.stride,
             max_objects=proposal.model.max_objects,

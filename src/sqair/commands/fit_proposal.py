@@ -23,6 +23,8 @@ LONG, SIDE = 26, 64
 """The longer side of the usual thing, and the side of a window, in scaled pixels."""
 SMALLEST_SIDE = 16
 """Of a window."""
+BEYOND = 0.25
+"""Share of its sides by which a window of a whole frame is moved, at most."""
 NEARLY = 1.5
 """A frame of at most so many windows' area is seen as a whole."""
 CLOSE = 0.15
@@ -84,6 +86,12 @@ class Proposal(NamedTuple):
     train: TrainConfig
     """For its own number of steps, and before the user's wishes; `recipe` knows both."""
 
+    @property
+    def beyond(self) -> float:
+        """How far sequences reach beyond the frame: where one shows all of it, they would hardly differ otherwise."""
+        is_whole = self.camera.crop == scaled_size(self.camera.size, self.camera.height)
+        return BEYOND if is_whole and self.model.background == "none" else 0.0
+
     def recipe(self, steps: int, wishes: Wishes) -> TrainConfig:
         """How to train for so many steps."""
         config = with_given(scaled(self.train, steps), wishes.train, wishes.given, "train.")
@@ -106,7 +114,8 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     crop = (crop[0] or frame[0], crop[1] or frame[1])
     stride = propose_stride(seen) if wishes.stride is None else wishes.stride
     length = propose_length(seen, stride) if wishes.length is None else wishes.length
-    model = propose_model(seen, sides, crop, is_whole=crop == frame, networks=wishes.networks, on_cpu=on_cpu)
+    share = crop[0] * crop[1] / (frame[0] * frame[1])
+    model = propose_model(seen, sides, crop, share=share, networks=wishes.networks, on_cpu=on_cpu)
     if wishes.background != "subtract":
         model = with_background(model, seen, frame, wishes.background)
     if "model.scale_limits" in wishes.given:
@@ -165,11 +174,11 @@ def propose_length(seen: Survey, stride: int) -> int:
 
 
 def propose_model(
-    seen: Survey, sides: Sizes, crop: tuple[int, int], *, is_whole: bool, networks: Literal["mlp", "conv"], on_cpu: bool
+    seen: Survey, sides: Sizes, crop: tuple[int, int], *, share: float, networks: Literal["mlp", "conv"], on_cpu: bool
 ) -> ModelConfig:
-    """Sizes and priors of the model; `sides` are those of things in its frame."""
+    """Sizes and priors of the model; `sides` are those of things in its frame, which is a `share` of the clip's."""
     base = PRESETS["sqair-pedestrians" if networks == "conv" else "tiny" if on_cpu else "sqair-mlp"].model
-    slots = min(MOST_SLOTS, max(2, math.ceil(seen.counts[2]))) if is_whole else USUAL_SLOTS
+    slots = min(MOST_SLOTS, max(2 if share == 1 else USUAL_SLOTS, math.ceil(share * seen.counts[2])))
     x, y = propose_extent(sides.width, crop[1]), propose_extent(sides.height, crop[0])
     return dataclasses.replace(
         base,

@@ -45,6 +45,8 @@ class Cutting:
     """Height and width of a window in scaled pixels; 0 0 takes the whole frame."""
     moving: bool = False
     """Whether windows go along with an object, in a straight line, or stand still."""
+    beyond: float = 0.0
+    """Still windows may reach beyond the frame, where it is black, by this share of their sides."""
     length: int = 5
     """Frames of a sequence."""
     stride: int = 1
@@ -70,6 +72,10 @@ class Cutting:
             raise UserError("no number that says how to cut sequences may be negative, and empty is at most 1")
         if self.length < 1 or self.stride < 1 or self.sequences < 2:
             raise UserError("sequences need a length and a stride of at least 1, and there must be two of them or more")
+        if not 0 <= self.beyond < 1 or (self.raw and self.beyond):
+            raise UserError(
+                "windows reach beyond the frame by less than their sides, and those of raw frames not at all"
+            )
         if self.raw and self.moving:
             raise UserError("raw sequences have one scene behind them; their windows cannot move")
 
@@ -185,7 +191,7 @@ def _chosen(
         if start < 0 or start < border <= number:
             continue
         seen = [recent[place] for place in range(0, cutting.span, cutting.stride)]
-        windows = draw_windows(rng, seen, tries, crop, cutting.moving)
+        windows = draw_windows(rng, seen, tries, crop, cutting.moving, cutting.beyond)
         for window, count in zip(windows, inside(seen, windows, crop).max(1).tolist(), strict=True):
             if count <= cutting.max_objects and (place := kept[start >= border, count == 0].place()) is not None:
                 place(cut_out(seen, window, crop))

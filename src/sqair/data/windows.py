@@ -43,12 +43,16 @@ class Piece(NamedTuple):
 
 
 def draw_windows(
-    rng: np.random.Generator, seen: list[Moment], count: int, crop: tuple[int, int], moving: bool
+    rng: np.random.Generator, seen: list[Moment], count: int, crop: tuple[int, int], moving: bool, beyond: float = 0.0
 ) -> Int[ndarray, "C L 2"]:
-    """Left and top of some windows in each frame: uniform over the frame and still, or going along with an object."""
+    """Left and top of some windows in each frame: uniform over the frame and still, or going along with an object.
+
+    Still ones may reach `beyond` the frame, by a share of their sides.
+    """
     height, width = seen[0].picture.shape[:2]
     limits = np.array([width - crop[1], height - crop[0]], int)
-    still = rng.integers(0, limits + 1, (count, 1, 2)).repeat(len(seen), 1)
+    over = (beyond * np.array(crop[::-1])).astype(int)
+    still = rng.integers(-over, limits + over + 1, (count, 1, 2)).repeat(len(seen), 1)
     if not moving or not len(seen[0].boxes):
         return still
     share = np.linspace(0, 1, len(seen))[:, None]
@@ -85,13 +89,24 @@ def cut_out(seen: list[Moment], window: Int[ndarray, "L 2"], crop: tuple[int, in
     """The pixels of a window and the objects in it."""
     frames, objects = [], []
     for moment, (left, top) in zip(seen, window.tolist(), strict=True):
-        frames.append(moment.picture[top : top + crop[0], left : left + crop[1]])
+        frames.append(pixels(moment.picture, left, top, crop))
         mine = held(moment, np.array([[left, top]]), crop)[0]
         objects.append((moment.ids[mine], moment.boxes[mine] - np.array([left, top, 0, 0], np.float32)))
     left, top = window[0].tolist()
     scene = seen[0].scene
-    scene = None if scene is None else scene[top : top + crop[0], left : left + crop[1]]
+    scene = None if scene is None else pixels(scene, left, top, crop)
     return Piece(np.stack(frames), objects, scene, (left, top))
+
+
+def pixels(picture: UInt8[ndarray, "*size"], left: int, top: int, crop: tuple[int, int]) -> UInt8[ndarray, "*crop"]:
+    """What a picture shows in a window, black beyond its edges."""
+    part = picture[max(0, top) : max(0, top + crop[0]), max(0, left) : max(0, left + crop[1])]
+    if part.shape[:2] == crop:
+        return part
+    whole = np.zeros((*crop, *picture.shape[2:]), picture.dtype)
+    down, right = max(0, -top), max(0, -left)
+    whole[down : down + part.shape[0], right : right + part.shape[1]] = part
+    return whole
 
 
 def visible_share(boxes: Float32[ndarray, "*n 4"], size: tuple[int, ...]) -> Float32[ndarray, "*n"]:
