@@ -55,6 +55,21 @@ def test_all_files_of_a_clip(sqair, models: Path, clip: Path, here: Path) -> Non
         assert latents["where"].shape == (len(tracks), 4)
 
 
+def test_without_pyav_there_is_no_video_and_all_else(
+    sqair, models: Path, clip: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is given decoded frames needs nothing that decodes; an older video does not stay."""
+    assert sqair("track", clip, "--model", models / "tiny").code == 0
+    folder = here / "runs" / "track" / "clip"
+    before = (folder / "tracks.csv").read_text()
+    monkeypatch.setitem(sys.modules, "av", None)
+    done = sqair("track", clip, "--model", models / "tiny", "--overwrite")
+    assert done.code == 0, done.err
+    assert "clip.npy: no overlay.mp4, since there is no PyAV here; index.html shows the frames" in done.err
+    assert {path.name for path in folder.iterdir()} == FILES - {"overlay.mp4"}
+    assert (folder / "tracks.csv").read_text() == before
+
+
 def test_truth_gives_metrics(sqair, models: Path, clip: Path, here: Path) -> None:
     assert sqair("track", clip, "--model", models / "tiny", "--out", "first").code == 0
     if not (here / "first" / "tracks.txt").read_text():
