@@ -27,7 +27,7 @@ def in_out(models: Path, here: Path) -> Path:
 
 def test_a_row(sqair, in_out: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STROKES, "test", (60, 3))
-    words = ("--models", in_out, "--sequences", "30", "--particles", "2", "--addition", "0")
+    words = ("--models", in_out, "--sequences", "30", "--particles", "2", "--addition", "40")
     done = sqair("table", *words)
     assert done.code == 0, done.err
     assert done.out.startswith("| model ")
