@@ -55,6 +55,8 @@ CROP, HEIGHT = 64, 175
 """A side of a window, and the height of the frame that it is cut from (App. E)."""
 SIZED = ("glimpse", "scale_limits", "width_limits", "where_prior_mean", "where_prior_std")
 """What of a model follows from how large things are."""
+TOLD = {"--crop", "--networks", "--background", "--train.discovery-cost", "--model.max-objects"}
+"""Flags of `sqair fit` that --true-sizes gives, or that it would have to follow."""
 WINDOWS = 20
 """Windows of a frame in which people are counted."""
 
@@ -142,8 +144,17 @@ def tested(case: Case, folder: Path) -> dict[str, Any]:
         "step": card["training"].get("step"),
         "validation_bound": card["training"].get("validation_bound"),
         "camera": None if camera is None else to_dict(camera),
+        "true_sizes": to_dict(true_sizes(case)),
+        "curve": curve(folder),
         "model": card["model"],
     }
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    """The bounds of a run at its evaluations; none where there is but a model."""
+    file = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [{name: row[name] for name in ("step", "train_bound", "validation_bound")} for row in rows]
 
 
 def crop_counting(case: Case, found: Tracks) -> float:
@@ -220,6 +231,12 @@ def parse() -> argparse.Namespace:
         parser.error("name a clip: pets, street, crossings")
     if given.model and len(given.model) != len(given.clips):
         parser.error("give one folder of a model for each clip")
+    if given.model and given.true_sizes:
+        parser.error("--true-sizes is for a fit; leave --model out")
+    if given.true_sizes and (clash := TOLD & {word.partition("=")[0] for word in given.flags}):
+        parser.error(f"--true-sizes decides {', '.join(sorted(clash))}; leave one of them out")
+    if given.scale != 1 and "pets" in given.clips:
+        parser.error("--scale is for made cameras; people of pets have the size that they have")
     if given.minutes is not None:
         given.flags += [f"--minutes={given.minutes:g}"]
     return given

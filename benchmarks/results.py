@@ -68,7 +68,10 @@ def aims(records: Sequence[Record], weights: Path) -> str:
         ):
             rows.append(aim(f"shipped {name}: {key}", goal, found.get(key), up, note))
     head = ["what", "aim", "measured", "reached"]
-    text = "On one H200, `sqair-mlp` on moving MNIST unless another model is named; the newest record of each counts."
+    text = (
+        "On one H200, `sqair-mlp` on moving MNIST unless another model is named; the newest record of each counts, of "
+        "populations the newest whose slots have the usual biases and prices."
+    )
     return section("Aims", text, table(head, rows), STEP_AIM)
 
 

@@ -33,8 +33,8 @@ PROBE = """\
 For comparison, what a probe measured before this project, on one H200 on 2026-11-15, with T = 10, K = 5, N = 3 (the
 probe's own program is a simplified model). These are not records of ours."""
 GROWTH = """\
-How the time of a step grows with slots (N), frames (T) and particles (K), each alone. The exponent is that of the power
-law that fits best."""
+How the time of a step grows with slots (N), frames (T) and particles (K), each alone, by ratios within one run. The
+exponent is that of the power law that fits best."""
 LEARNING = f"""\
 Minutes until counting is .9 and .98 with at most {MOST_REDISCOVERIES:g} rediscoveries per frame, each seed trained
 alone, on held-out training digits. The clock includes opening the data and compiling, and stands while the model is
@@ -145,7 +145,9 @@ def growth(records: Sequence[Record]) -> str:
             name = f"{found['knob']} (usually {found['default']})"
             rows.append([record["results"]["preset"], found["batch"], name, ratios, found["exponent"], link(record)])
     head = ["preset", "batch", "what grows", "time relative to the usual", "exponent", "record"]
-    return section("Growth", GROWTH, table(head, rows) if rows else MISSING)
+    kept = [record for record in of_kind(records, "speed") if record["results"].get("growth")]
+    notes = [record["results"]["note"] for record in kept if record["results"].get("note")]
+    return section("Growth", GROWTH, table(head, rows) if rows else MISSING, *notes)
 
 
 # --- learning

@@ -30,6 +30,8 @@ def main() -> None:
     parser.add_argument("--digits", default="strokes")
     add_record_flags(parser)
     arguments = parser.parse_args()
+    if not arguments.batch and not arguments.grow:
+        parser.error("give a --batch, or --grow, or both")
     launch_whole_loops()
     effort = QUICK if arguments.quick else FULL
     chosen = timed(preset(arguments.preset), arguments.digits, arguments.precision)

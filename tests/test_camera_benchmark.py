@@ -9,8 +9,19 @@ import numpy as np
 import pytest
 
 from benchmarks import cameras
-from benchmarks.cameras import crop_counting, inside, lines, main, open_case, pets, rival_of, scaled_tracks
+from benchmarks.cameras import (
+    crop_counting,
+    inside,
+    lines,
+    main,
+    open_case,
+    pets,
+    rival_of,
+    scaled_tracks,
+    true_sizes,
+)
 from benchmarks.rival import Case, made
+from sqair.commands.fit import Fit
 from sqair.config import UserError
 from sqair.data import Camera, save_frames
 from sqair.data.video import open_clips
@@ -44,6 +55,52 @@ def test_counting_on_crops():
     assert crop_counting(case, case.truth.tracks.select(~case.truth.ignored)) == 1
     nobody = case.truth.tracks.select(np.zeros(len(case.truth.tracks), bool))
     assert 0.05 < crop_counting(case, nobody) < 0.9
+
+
+def test_true_sizes_are_of_those_who_are_whole():
+    """Of the training part alone, and without those who touch an edge."""
+    boxes = [[0, 10, 90, 90], [50, 20, 10, 30], [80, 20, 14, 40], [230, 20, 10, 90], [50, 20, 70, 70]]
+    tracks = Tracks.make([0, 0, 1, 1, 5], range(5), np.array(boxes, np.float32), frames=6, size=(120, 240))
+    clip = clip_of_array(np.zeros((6, 120, 240), np.uint8), "clip", 10.0)
+    case = Case("clip", clip, Truth(tracks, np.zeros(5, bool)), (0, 5), (5, 6))
+    sizes = true_sizes(case)
+    assert sizes.width == pytest.approx((10.4, 12, 13.6))
+    assert sizes.height == pytest.approx((31, 35, 39))
+
+
+def test_true_sizes_are_told_to_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What it would have proposed had it seen them, as flags that it understands."""
+    told = []
+    monkeypatch.setattr(cameras, "fit", lambda case, folder, flags: told.extend(flags) or 1.0)
+    monkeypatch.setattr(cameras, "tested", lambda case, folder: {})
+    monkeypatch.setattr(cameras, "lines", lambda name, row, rival: [str(rival)])
+    words = ["street", "--scale", "2", "--true-sizes", "--frames", "60", "--record", "x", "--folder", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["cameras", *words, "--steps", "9"])
+    main()
+    (record,) = tmp_path.glob("*_x.json")
+    results = json.loads(record.read_text())["results"]
+    assert (results["scale"], results["true_sizes"], results["flags"]) == (2, True, ["--steps", "9"])
+    assert told == [*results["clips"]["street"]["sizes_given"], "--steps", "9"]
+    command = Fit.parse(["clip.mp4", *told])
+    case = open_case("street", 60, tmp_path, 2.0)
+    assert command.height == round(240 * 26 / true_sizes(case).height[1])
+    assert {"model.glimpse", "model.width_limits", "model.where_prior_std", "train.discovery_cost"} <= set(
+        command.given
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["street", "--true-sizes", "--model", "somewhere"],
+        ["street", "--true-sizes", "--networks=conv"],
+        ["pets", "--scale", "2"],
+    ],
+)
+def test_what_cannot_be_meant(words: list[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "argv", ["cameras", *words])
+    with pytest.raises(SystemExit, match="2"):
+        main()
 
 
 @pytest.fixture

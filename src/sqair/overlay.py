@@ -36,7 +36,7 @@ def zoom_of(size: tuple[int, int]) -> float:
     return WIDEST / longest if longest > WIDEST else float(max(1, ENLARGED // longest))
 
 
-def can_write() -> bool:
+def can_write_video() -> bool:
     """Whether there is PyAV, which a machine that is given decoded frames may be without."""
     return importlib.util.find_spec("av") is not None
 
@@ -59,7 +59,7 @@ class Overlay:
     @contextlib.contextmanager
     def into(self, path: Path) -> Iterator[None]:
         """The video that frames are added to; it is whole when the block ends well. Without PyAV there is none."""
-        if not can_write():
+        if not can_write_video():
             yield
             return
         import av
@@ -83,7 +83,7 @@ class Overlay:
 
     def add(self, frame: ndarray, ids: Sequence[int], boxes: Float[ndarray, "n 4"]) -> None:
         """The next frame, (H, W) or (H, W, 3), `scaled` or not, and its objects; a box of NaN is out of sight."""
-        if not can_write():
+        if not can_write_video():
             return
         from av.video.frame import VideoFrame
 

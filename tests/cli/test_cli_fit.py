@@ -112,7 +112,24 @@ def test_a_small_frame_is_seen_as_a_whole():
     assert made.model.max_objects == 4
     assert proposed(sized(140.0, 186.0, counts=(9.0, 9.0, 9.0))).model.max_objects == 6
     assert made.beyond == 0.25
+    (row,) = (row for row in table(sized(140.0, 186.0), made, Wishes()) if row.what == "window")
+    assert row.why == "the whole frame, moved by up to 25% in sequences"
     assert made._replace(model=dataclasses.replace(made.model, background="running")).beyond == 0
+
+
+def test_sequences_of_whole_frames_are_moved(here: Path, monkeypatch: pytest.MonkeyPatch):
+    """Otherwise all of them would show the same place."""
+    asked = []
+
+    def cut(clip, subtraction, cutting):
+        asked.append(cutting)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sqair.data.cut_sequences", cut)
+    save_frames(here / "clip.npz", MadeCamera("street", 60, scale=2.0).clip())
+    with pytest.raises(KeyboardInterrupt):
+        Fit.parse([str(here / "clip.npz"), "--steps=2", "--height=53", "--crop", "0", "0"]).run()
+    assert asked[0].beyond == 0.25
 
 
 def test_windows_have_slots_for_those_whom_they_hold():

@@ -10,6 +10,7 @@ from sqair.commands import table as module
 from sqair.commands.table import missing_line
 from sqair.config import ModelConfig
 from sqair.data.digits import STROKES
+from sqair.evaluation import table
 from sqair.settings import from_dict
 from sqair.training import checkpoint
 from sqair.training.checkpoint import build, read_card, save_model
@@ -27,13 +28,14 @@ def in_out(models: Path, here: Path) -> Path:
 
 def test_a_row(sqair, in_out: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STROKES, "test", (60, 3))
+    monkeypatch.setattr(table, "FEW", 1)
     words = ("--models", in_out, "--sequences", "30", "--particles", "2", "--addition", "40")
     done = sqair("table", *words)
     assert done.code == 0, done.err
     assert done.out.startswith("| model ")
     assert "in-out: 30 sequences of moving-mnist-in-out (strokes), K = 2." in done.out
     assert "in-out: median / worst of 2 seeds: log_p 2.5 / 1.5." in done.out
-    assert "digits that returned were found within two frames" in done.out
+    assert "digits that returned were found within two frames (K = 1)." in done.out
     assert done.out.endswith("Results saved to runs/table/in-out\n")
     (row,) = json.loads((here / "runs" / "table" / "in-out" / "table.json").read_text())
     assert (row["model"], row["row"], row["sequences"], row["particles"]) == ("in-out", "air-mlp", 30, 2)

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import json
 import os
 import shutil
@@ -19,7 +20,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from sqair.commands import track_clip
 from sqair.commands.track import folder_name
+from sqair.report.clip import PageWriter
 from sqair.report.document import read_blocks
 from sqair.tracking.typical import write_typical
 from sqair.tracks import Tracks
@@ -59,14 +62,17 @@ def test_without_pyav_there_is_no_video_and_all_else(
     sqair, models: Path, clip: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that is given decoded frames needs nothing that decodes; an older video does not stay."""
+    monkeypatch.setattr(track_clip, "PageWriter", functools.partial(PageWriter, limit=100))  # as if it were long
     assert sqair("track", clip, "--model", models / "tiny").code == 0
     folder = here / "runs" / "track" / "clip"
-    before = (folder / "tracks.csv").read_text()
+    before, parts = (folder / "tracks.csv").read_text(), {path.name for path in (folder / "page").iterdir()}
+    assert not any(name.startswith("frames") for name in parts), "the page plays the video instead"
     monkeypatch.setitem(sys.modules, "av", None)
     done = sqair("track", clip, "--model", models / "tiny", "--overwrite")
     assert done.code == 0, done.err
     assert "clip.npy: no overlay.mp4, since there is no PyAV here; index.html shows the frames" in done.err
-    assert {path.name for path in folder.iterdir()} == FILES - {"overlay.mp4"}
+    assert {path.name for path in folder.iterdir()} == {*FILES, "page"} - {"overlay.mp4"}
+    assert any(path.name.startswith("frames") for path in (folder / "page").iterdir())
     assert (folder / "tracks.csv").read_text() == before
 
 

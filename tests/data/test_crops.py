@@ -207,7 +207,9 @@ def test_a_part_of_the_clip():
         ({"length": 31}, "has 60 frames; sequences of 31 frames, 1 apart, need at least 62"),
         ({"max_objects": 0}, "shows 1 to 0 moving objects"),
         ({"beyond": 1.0}, "by less than their sides"),
-        ({"beyond": 0.25, "raw": True}, "those of raw frames not at all"),
+        ({"beyond": 0.25, "raw": True}, "only windows of the foreground that stand still"),
+        ({"beyond": 0.25, "moving": True}, "only windows of the foreground that stand still"),
+        ({"beyond": 0.25}, "boxes are of the frame"),
         ({"stop": 8}, "need at least 10"),
     ],
 )

@@ -76,8 +76,27 @@ def test_boxes_are_not_larger_than_frames_and_vrnn_has_none() -> None:
 def test_what_follows_the_digits_is_said(words: list[str], line: str, capsys: pytest.CaptureFixture) -> None:
     command = Train.parse(["sqair-mlp", *words])
     command._say_recipe(command.resolved().train)
-    said = [text for text in "".join(capsys.readouterr()).splitlines() if "digits" in text]
+    said = [text for text in "".join(capsys.readouterr()).splitlines() if "these digits" in text]
     assert said == ([f"the recipe for these digits and pixels: {line}"] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("words", "is_said"),
+    [
+        (["sqair-mlp", "--data.digit-scale", "0.7"], True),
+        (["sqair-mlp", "--data.digit-scale", "0.7", "--recipe", "paper"], True),
+        (["sqair-mlp", "--data.digit-scale", "0.9"], False),
+        (["sqair-mlp", "--data.digit-scale", "0.7", "--members", "3"], False),
+        (["sqair-mlp", "--data.digit-scale", "0.7", "--sweep", "seed=1,2"], False),
+        (["air-mlp", "--data.digit-scale", "0.7"], False),
+        (["tiny"], False),
+    ],
+)
+def test_small_digits_come_with_advice(words: list[str], is_said: bool, capsys: pytest.CaptureFixture) -> None:
+    """Of three seeds with digits of 0.7 one left the second digit out (2026-11-16_population_small.json)."""
+    command = Train.parse(words)
+    command._say_recipe(command.resolved().train)
+    assert ("--members 3 trains three and takes the best" in "".join(capsys.readouterr())) == is_said
 
 
 def test_a_wide_preset_keeps_its_aspect() -> None:

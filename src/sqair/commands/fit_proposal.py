@@ -275,6 +275,8 @@ def reasons(seen: Survey, proposal: Proposal) -> list[Row]:
     sides = in_scaled_pixels(objects, camera.height / camera.size[0])
     frame = scaled_size(seen.size, camera.height)
     whole = "the whole frame" if camera.crop == frame else f"a part of the frame of {by(frame)}"
+    if proposal.beyond:
+        whole += f", moved by up to {proposal.beyond:.0%} in sequences"
     low, _, high = seen.counts
     usual = seen.motion[1] * camera.stride
     first = min(proposal.train.first_length, proposal.length)

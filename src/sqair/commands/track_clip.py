@@ -13,7 +13,7 @@ from sqair.commands.publish import published
 from sqair.data.camera import camera_of
 from sqair.data.video import Clip, Frame
 from sqair.evaluation.tracking import tracking_metrics
-from sqair.overlay import Overlay, can_write
+from sqair.overlay import Overlay, can_write_video
 from sqair.report import PageObject, PageWriter
 from sqair.report.clip import PARTS, Video
 from sqair.report.document import PAGE
@@ -92,7 +92,7 @@ def say_clip(job: Job, clip: Clip, watched: Watch | FullFrame) -> None:
     job.command.common.say(f"{clip.name}: {width}x{height}, {clip.rate:g} frames/s, {length}")
     if done := watched.describe():
         job.command.common.say(f"{clip.name}: {done}")
-    if not can_write():
+    if not can_write_video():
         job.command.common.say(f"{clip.name}: no {OVERLAY}, since there is no PyAV here; index.html shows the frames")
     if not job.compiled:
         job.command.common.say(COMPILING)
@@ -115,7 +115,7 @@ def page_of(job: Job, clip: Clip, watched: Watch | FullFrame, overlay: Overlay, 
         size=clip.size,
         model=job.command.model,
         content=[float(side) for side in watched.fit.content],
-        video=Video(OVERLAY, zoom=overlay.zoom) if can_write() else None,
+        video=Video(OVERLAY, zoom=overlay.zoom) if can_write_video() else None,
     )
 
 

@@ -25,7 +25,7 @@ from sqair.config import (
     UserError,
     preset,
 )
-from sqair.training.recipe import PAPER_RECIPE, PAPER_VRNN_RECIPE, SCALED, for_digits, scaled_field
+from sqair.training.recipe import PAPER_RECIPE, PAPER_VRNN_RECIPE, SCALED, SMALL, for_digits, scaled_field
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -325,6 +325,16 @@ class Train(Command):
             self.common.say(f"the recipe for {chosen.steps} steps: {values}")
         if changed := self._for_digits(chosen):
             self.common.say(f"the recipe for these digits and pixels: {', '.join(changed)}")
+        if self._is_risky(chosen):
+            self.common.say(
+                "digits this small may be left out, by one seed in three; --members 3 trains three and takes the best"
+            )
+
+    def _is_risky(self, chosen: TrainConfig) -> bool:
+        """Whether a single SQAIR is to learn digits that are smaller than the preset's."""
+        own, is_single = PRESETS[self.preset].data, chosen.members == 1 and not chosen.sweep
+        is_new = not self.resume and not chosen.start
+        return self.model.kind == "sqair" and is_new and is_single and self.data.digit_scale < SMALL * own.digit_scale
 
     def _for_digits(self, chosen: TrainConfig) -> list[str]:
         """What follows the size of digits and the output std, where that is not the preset's own."""

@@ -46,7 +46,7 @@ class Cutting:
     moving: bool = False
     """Whether windows go along with an object, in a straight line, or stand still."""
     beyond: float = 0.0
-    """Still windows may reach beyond the frame, where it is black, by this share of their sides."""
+    """Windows may reach beyond the frame, where it is black, by this share of their sides; not with truth."""
     length: int = 5
     """Frames of a sequence."""
     stride: int = 1
@@ -107,6 +107,8 @@ def cut_sequences(clip: Clip, subtraction: Subtraction, cutting: Cutting, truth:
     """
     clip = between(clip, cutting.start, cutting.stop)
     if truth is not None:
+        if cutting.beyond:
+            raise UserError("boxes are of the frame, and cannot be told of windows that reach beyond it")
         _check_places(truth, clip)
     size = scaled_size(clip.size, cutting.height)
     crop = tuple(side or full for side, full in zip(cutting.crop, size, strict=True))

@@ -19,7 +19,7 @@ from sqair.model import SequenceModel
 
 IN_OUT = "moving-mnist-in-out"
 FEW = 5
-"""Particles of which one shows what has returned, at most."""
+"""The most particles that returns are measured with: they ask where objects are, not how likely frames are."""
 
 
 class PaperRow(NamedTuple):
@@ -69,7 +69,8 @@ def measure(
     if addition_sequences and data.name != IN_OUT:
         numbers |= addition(model, data, sequences=addition_sequences, seed=seed)
     if data.name == IN_OUT and model.has_objects:
-        numbers |= returns(model, source, **asked | {"particles": min(particles, FEW)})
+        few = min(particles, FEW)
+        numbers |= returns(model, source, **asked | {"particles": few}) | {"returned_particles": few}
     return numbers | {"digits": data.digits}
 
 
@@ -121,7 +122,8 @@ def notes_of(row: dict[str, Any]) -> list[str]:
         notes.append(f"{row['model']}: median / worst of {spread['number']} seeds: {', '.join(parts)}.")
     if row.get("returned_found") is not None:
         share, cases = shown(row["returned_found"]), row["returned"]
-        notes.append(f"{row['model']}: {share} of {cases} digits that returned were found within two frames.")
+        few = f" (K = {row['returned_particles']})" if row.get("returned_particles") else ""
+        notes.append(f"{row['model']}: {share} of {cases} digits that returned were found within two frames{few}.")
     return notes
 
 

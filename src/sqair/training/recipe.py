@@ -62,6 +62,8 @@ SCALED = {
 """Fields of TrainConfig that are counted in steps and belong to the recipe."""
 BOXES = ("scale_limits", "width_limits")
 """Fields of ModelConfig that are measured by a digit."""
+SMALL = 0.85
+"""Digits of less than this share of a preset's are not learnt by every seed."""
 LEAST = 1e-3
 """Settings below it are left to be refused, or taken as they are."""
 
