@@ -332,9 +332,10 @@ class Train(Command):
 
     def _is_risky(self, chosen: TrainConfig) -> bool:
         """Whether a single SQAIR is to learn digits that are smaller than the preset's."""
-        own, is_single = PRESETS[self.preset].data, chosen.members == 1 and not chosen.sweep
-        is_new = not self.resume and not chosen.start
-        return self.model.kind == "sqair" and is_new and is_single and self.data.digit_scale < SMALL * own.digit_scale
+        if self.resume or chosen.start or chosen.members > 1 or chosen.sweep:
+            return False
+        own = PRESETS[self.preset].data.digit_scale
+        return self.model.kind == "sqair" and self.data.digit_scale < SMALL * own
 
     def _for_digits(self, chosen: TrainConfig) -> list[str]:
         """What follows the size of digits and the output std, where that is not the preset's own."""

@@ -72,10 +72,10 @@ class Cutting:
             raise UserError("no number that says how to cut sequences may be negative, and empty is at most 1")
         if self.length < 1 or self.stride < 1 or self.sequences < 2:
             raise UserError("sequences need a length and a stride of at least 1, and there must be two of them or more")
-        if not 0 <= self.beyond < 1 or (self.raw and self.beyond):
-            raise UserError(
-                "windows reach beyond the frame by less than their sides, and those of raw frames not at all"
-            )
+        if not 0 <= self.beyond < 1:
+            raise UserError(f"windows reach beyond the frame by less than their sides, not by {self.beyond:g} of them")
+        if self.beyond and (self.raw or self.moving):
+            raise UserError("only windows of the foreground that stand still can reach beyond the frame")
         if self.raw and self.moving:
             raise UserError("raw sequences have one scene behind them; their windows cannot move")
 
