@@ -56,6 +56,7 @@ CROP, HEIGHT = 64, 175
 SIZED = ("glimpse", "scale_limits", "width_limits", "where_prior_mean", "where_prior_std")
 """What of a model follows from how large things are."""
 TOLD = {"--crop", "--networks", "--background", "--train.discovery-cost", "--model.max-objects"}
+TOLD |= {f"--model.{name.replace('_', '-')}" for name in SIZED}
 """Flags of `sqair fit` that --true-sizes gives, or that it would have to follow."""
 WINDOWS = 20
 """Windows of a frame in which people are counted."""

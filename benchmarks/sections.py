@@ -137,16 +137,17 @@ def speed(records: Sequence[Record]) -> str:
 
 def growth(records: Sequence[Record]) -> str:
     """The section about growth with N, T and K."""
-    rows = []
+    rows, notes = [], []
     for record in of_kind(records, "speed"):
-        for found in record["results"].get("growth") or []:
+        results = record["results"]
+        tables = results.get("growth") or []
+        notes += [results["note"]] if tables and results.get("note") else []
+        for found in tables:
             pairs = zip(found["values"], found["ratio"], strict=True)
             ratios = ", ".join(f"{value}: {'-' if ratio is None else f'{ratio:.2f}'}" for value, ratio in pairs)
             name = f"{found['knob']} (usually {found['default']})"
-            rows.append([record["results"]["preset"], found["batch"], name, ratios, found["exponent"], link(record)])
+            rows.append([results["preset"], found["batch"], name, ratios, found["exponent"], link(record)])
     head = ["preset", "batch", "what grows", "time relative to the usual", "exponent", "record"]
-    kept = [record for record in of_kind(records, "speed") if record["results"].get("growth")]
-    notes = [record["results"]["note"] for record in kept if record["results"].get("note")]
     return section("Growth", GROWTH, table(head, rows) if rows else MISSING, *notes)
 
 

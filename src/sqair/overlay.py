@@ -48,6 +48,7 @@ class Overlay:
     """
 
     def __init__(self, size: tuple[int, int], rate: float) -> None:
+        self.is_written = can_write_video()
         self.zoom = zoom_of(size)
         height, width = (max(2, round(side * self.zoom)) for side in size)
         self.inner = width, height
@@ -59,7 +60,7 @@ class Overlay:
     @contextlib.contextmanager
     def into(self, path: Path) -> Iterator[None]:
         """The video that frames are added to; it is whole when the block ends well. Without PyAV there is none."""
-        if not can_write_video():
+        if not self.is_written:
             yield
             return
         import av
@@ -83,7 +84,7 @@ class Overlay:
 
     def add(self, frame: ndarray, ids: Sequence[int], boxes: Float[ndarray, "n 4"]) -> None:
         """The next frame, (H, W) or (H, W, 3), `scaled` or not, and its objects; a box of NaN is out of sight."""
-        if not can_write_video():
+        if not self.is_written:
             return
         from av.video.frame import VideoFrame
 

@@ -115,7 +115,7 @@ def page_of(job: Job, clip: Clip, watched: Watch | FullFrame, overlay: Overlay, 
         size=clip.size,
         model=job.command.model,
         content=[float(side) for side in watched.fit.content],
-        video=Video(OVERLAY, zoom=overlay.zoom) if can_write_video() else None,
+        video=Video(OVERLAY, zoom=overlay.zoom) if overlay.is_written else None,
     )
 
 
