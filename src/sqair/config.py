@@ -175,7 +175,9 @@ class DataConfig:
     max_digits: int = 2
     """The number of digits is uniform over 0 to this."""
     digit_scale: float = 1.0
-    """Size of a digit; 0.7 makes it 30% smaller. Limits of boxes and the discovery cost follow it, unless given."""
+    """Size of a digit; 0.7 makes it 30% smaller. The discovery cost, and limits of boxes or first_scale, follow it."""
+    first_scale: float = 0.0
+    """Size of a digit while training begins, see train.first_scale_steps; 0 for digit_scale."""
     speed: float = 10.0
     """Largest speed in pixels per frame and axis."""
 
@@ -217,6 +219,8 @@ class TrainConfig:
     """Curriculum: frames at the start."""
     stage: int = 700
     """Curriculum: steps until one more frame is added."""
+    first_scale_steps: int = 0
+    """First steps, in which digits have data.first_scale; a third of all where SQAIR is to learn much smaller ones."""
     discovery_dropout: float = 0.9
     """Training only: probability that a frame t > 1 is without discovery, for the whole batch."""
     discovery_cost: float = 20.0

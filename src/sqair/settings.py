@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from sqair.config import ModelConfig, UserError, nearest
+from sqair.config import ModelConfig, Preset, UserError, nearest
 
 T = TypeVar("T")
 
@@ -34,9 +34,10 @@ RANGES: dict[str, Range] = {
     name: allowed
     for allowed, names in {
         Range(0): "speed warm_up decay clip clip_frame discovery_cost_steps rediscovery_cost patience "
-        "presence_cost presence_delay spike output_std_steps background_size width_limits sequences",
+        "presence_cost presence_delay spike output_std_steps background_size width_limits sequences first_scale_steps",
         Range(0, above=True): "output_std scale_limits shift_limit where_prior_std min_std digit_scale learning_rate",
         Range(0, 1): "background_rate final_decay discovery_dropout",
+        Range(0, 16): "first_scale",
         Range(0, 2**32 - 1): "seed",
         Range(1): "max_objects what_size width latent_size layers features strides decoder_hidden decoder_maps "
         "decoder_features decoder_strides length max_digits steps batch particles first_length stage evaluate_every "
@@ -60,6 +61,21 @@ def check(config: Any, where: str = "") -> None:
                 raise UserError(f"{name} must be {allowed}, not {number}")
     if isinstance(config, ModelConfig):
         _check_model(config, where)
+    if isinstance(config, Preset):
+        _check_phases(config)
+
+
+def _check_phases(config: Preset) -> None:
+    """Refuse a first size of digits without its steps, or the other way round, and both where there are no digits."""
+    scale, steps, name = config.data.first_scale, config.train.first_scale_steps, config.data.name
+    if (scale or steps) and name.endswith(".npz"):
+        raise UserError(
+            f"data.first_scale and train.first_scale_steps are for generated digits, not for {name}; leave both 0"
+        )
+    if steps and not scale:
+        raise UserError("train.first_scale_steps needs a size of digits for those steps; give data.first_scale, too")
+    if scale and not steps:
+        raise UserError("data.first_scale needs a number of steps; give train.first_scale_steps, too, or leave both 0")
 
 
 def _check_model(config: ModelConfig, where: str) -> None:

@@ -107,14 +107,26 @@ def test_frames_are_never_scaled_up():
 
 
 def test_a_small_frame_is_seen_as_a_whole():
-    made = proposed(sized(140.0, 186.0, counts=(1.0, 2.0, 4.0)))
-    assert made.model.image == (67, 89)
+    made = proposed(sized(160.0, 213.0, counts=(1.0, 2.0, 4.0)))
+    assert made.model.image == (59, 79)
     assert made.model.max_objects == 4
-    assert proposed(sized(140.0, 186.0, counts=(9.0, 9.0, 9.0))).model.max_objects == 6
-    assert made.beyond == 0.25
-    (row,) = (row for row in table(sized(140.0, 186.0), made, Wishes()) if row.what == "window")
+    assert proposed(sized(160.0, 213.0, counts=(9.0, 9.0, 9.0))).model.max_objects == 6
+    (row,) = (row for row in table(sized(160.0, 213.0), made, Wishes()) if row.what == "window")
     assert row.why == "the whole frame, moved by up to 25% in sequences"
+    assert made.beyond == 0.25
     assert made._replace(model=dataclasses.replace(made.model, background="running")).beyond == 0
+    assert proposed(sized(140.0, 186.0)).model.image == (64, 64)  # 42% larger than a window
+
+
+def test_before_a_background_presence_is_learnt_late():
+    """An object that is drawn badly hides the background, so all of them would be given up before they are learnt."""
+    seen, raw = sized(30.0, 40.0), Wishes(background="running")
+    made = propose(seen, SUBTRACTION, raw, on_cpu=False)
+    assert made.recipe(4000, raw).presence_delay == 500
+    assert made.recipe(400, raw).presence_delay == 100
+    told = dataclasses.replace(raw, train=TrainConfig(presence_delay=7), given=("train.presence_delay",))
+    assert made.recipe(4000, told).presence_delay == 7
+    assert proposed(seen).recipe(4000, Wishes()).presence_delay == 0
 
 
 def test_sequences_of_whole_frames_are_moved(here: Path, monkeypatch: pytest.MonkeyPatch):

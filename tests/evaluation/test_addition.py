@@ -50,6 +50,15 @@ def test_shuffled_sums_are_guessed_at_chance_and_stopped_early() -> None:
     assert steps < QUICK.every * QUICK.rounds, "what is learnt by heart does not help on held-out sequences"
 
 
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_it_slows_down_before_it_stops(times: int) -> None:
+    """One sum for all is learnt by the first look; then patience ends once more than it slows down."""
+    lesson = Lesson(jnp.zeros((8, 2, 3)), jnp.full((8, 2), 4))
+    classifier, steps = learn(jax.random.key(0), lesson, lesson, dataclasses.replace(QUICK, times=times))
+    assert correct(classifier, lesson).mean() == 1
+    assert steps == QUICK.every * (1 + QUICK.patience * (1 + times))
+
+
 def test_the_sum_of_a_frame() -> None:
     """No digit is 0, a digit that is not there now does not count, one out of sight does."""
     ids = np.array([[[-1, -1], [-1, -1]], [[0, 1], [0, -1]]], np.int32)

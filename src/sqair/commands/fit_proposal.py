@@ -25,7 +25,7 @@ SMALLEST_SIDE = 16
 """Of a window."""
 BEYOND = 0.25
 """Share of its sides by which a window of a whole frame is moved, at most."""
-NEARLY = 1.5
+NEARLY = 1.25
 """A frame of at most so many windows' area is seen as a whole."""
 CLOSE = 0.15
 """Windows keep their usual side while the usual thing is nearly as large as usual."""
@@ -36,6 +36,8 @@ STD, RAW_STD, STD_SHARE = (0.2, 0.3), (0.05, 0.3), 0.375
 is for bright things on black."""
 SLOW, FAST = 0.05, 0.5
 """Frames are left out while things go less than the first, in the median, and at most the second, in their sizes."""
+PRESENCE_DELAY = 500
+"""Steps for which presence is not learnt before a background, where an object that is drawn badly does harm."""
 SHORTEST, LONGEST = 5, 10
 """Frames of a sequence."""
 PATIENCE = 10
@@ -94,8 +96,9 @@ class Proposal(NamedTuple):
 
     def recipe(self, steps: int, wishes: Wishes) -> TrainConfig:
         """How to train for so many steps."""
-        config = with_given(scaled(self.train, steps), wishes.train, wishes.given, "train.")
-        return dataclasses.replace(config, steps=steps)
+        config = scaled(self.train, steps)
+        config = dataclasses.replace(config, presence_delay=min(config.presence_delay, steps // 4))
+        return dataclasses.replace(with_given(config, wishes.train, wishes.given, "train."), steps=steps)
 
     def preset(self, data: str, train: TrainConfig) -> Preset:
         """All settings of the training, on the sequences of a file."""
@@ -132,6 +135,7 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
         first_length=min(base.first_length, length),
         discovery_cost=float(round(COST * worth)),
         discovery_dropout=COMING_AND_GOING.discovery_dropout,
+        presence_delay=base.presence_delay if model.background == "none" else PRESENCE_DELAY,
     )
     return Proposal(camera, length, model, train)
 

@@ -25,7 +25,16 @@ from sqair.config import (
     UserError,
     preset,
 )
-from sqair.training.recipe import PAPER_RECIPE, PAPER_VRNN_RECIPE, SCALED, SMALL, for_digits, scaled_field
+from sqair.training.recipe import (
+    FIRST_STEPS,
+    PAPER_RECIPE,
+    PAPER_VRNN_RECIPE,
+    SCALED,
+    SMALL,
+    beginning_scale,
+    following,
+    for_digits,
+)
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -36,7 +45,7 @@ SWITCHES: dict[str, dict[str, Any]] = {"paper": PAPER_SWITCHES, "authors": AUTHO
 NEEDS_DATA = "sqair-pedestrians"
 """The preset whose data the user must bring."""
 OPEN = -(2**62)
-"""Stands for a setting that the number of steps is to decide; no flag sets it."""
+"""Stands for a setting that the number of steps or the size of digits is to decide; no flag sets it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +122,8 @@ class Train(Command):
     def parse(cls, arguments: Sequence[str]) -> "Train":
         """Parse to learn which preset and file are meant, then with their values as the defaults.
 
-        Where digits are not of the preset's size, once more with defaults for those.
+        Where digits are not of the preset's size, once more with defaults for those. What depends on the number of
+        steps is left open: --minutes does not tell it yet.
         """
         if {"-h", "--help"} & set(arguments):
             named = next((word for word in arguments if word in PRESETS), "sqair-mlp")
@@ -126,17 +136,32 @@ class Train(Command):
         arguments = repeated("--sweep", arguments)
         first = parse_as(cls, arguments)
         defaults = first.defaults()
-        if first.recipe == "fast" and not first.resume:
-            defaults = dataclasses.replace(defaults, train=replaced(defaults.train, **dict.fromkeys(SCALED, OPEN)))
+        if first.recipe == "paper" or first.resume:
+            return parse_as(cls, arguments, defaults)
+        train = replaced(defaults.train, **dict.fromkeys((*SCALED, FIRST_STEPS), OPEN))
+        own = Preset(defaults.model, defaults.data, train)
+        defaults = dataclasses.replace(defaults, data=replaced(own.data, first_scale=float(OPEN)), train=train)
         chosen = parse_as(cls, arguments, defaults)
-        if chosen.recipe == "paper" or chosen.resume:
-            return chosen
-        own = Preset(defaults.model, defaults.data, defaults.train)
-        fitting = for_digits(own, chosen.data.digit_scale, chosen.model.output_std)
+        beginning = chosen._first_scale(own)
+        fitting = for_digits(own, chosen.data.digit_scale, chosen.model.output_std, beginning)
         model = own.model if chosen.train.start else fitting.model  # weights to start from have boxes of their own
-        if (model, fitting.train) == (own.model, own.train):
-            return chosen
-        return parse_as(cls, arguments, dataclasses.replace(defaults, model=model, train=fitting.train))
+        if (model, fitting.train) != (own.model, own.train):
+            chosen = parse_as(cls, arguments, dataclasses.replace(defaults, model=model, train=fitting.train))
+        return chosen._beginning_with(beginning)
+
+    def _first_scale(self, own: Preset) -> float:
+        """The size of digits to begin with: what is given, or what fits the digits; 0 for no other than digit_scale."""
+        if self.data.first_scale != OPEN:
+            return self.data.first_scale
+        is_new = self.model.kind == "sqair" and not self.train.start
+        wanted = is_new and self.train.first_scale_steps != 0
+        return beginning_scale(own, replaced(self.data, name=self.data_name)) if wanted else 0.0
+
+    def _beginning_with(self, scale: float) -> "Train":
+        """The command with this size of digits to begin with; without it, no number of steps is left open for it."""
+        steps = self.train.first_scale_steps
+        train = replaced(self.train, first_scale_steps=0 if steps == OPEN and not scale else steps)
+        return dataclasses.replace(self, data=replaced(self.data, first_scale=scale), train=train)
 
     def defaults(self) -> "Train":
         """A command with the values of this one's preset, or of the run it resumes, and nothing else set."""
@@ -192,12 +217,12 @@ class Train(Command):
         short |= {"restart_collapsed": self.restart_collapsed or None}
         train = replaced(self.train, steps=self.steps if steps is None else steps, **short)
         own = PRESETS[self.preset].train if self._left_open() else train
-        train = replaced(train, **{name: scaled_field(own, name, train.steps) for name in self._left_open()})
+        train = replaced(train, **{name: following(own, name, train.steps) for name in self._left_open()})
         return Preset(self.model, data, train)
 
     def _left_open(self) -> list[str]:
         """The settings that follow the number of steps."""
-        return [name for name in SCALED if getattr(self.train, name) == OPEN]
+        return [name for name in (*SCALED, FIRST_STEPS) if getattr(self.train, name) == OPEN]
 
     def settings(self) -> dict[str, Any]:
         """The whole preset, and what else was given; what depends on the steps that --minutes allows stays open."""
@@ -228,7 +253,7 @@ class Train(Command):
         check_preset(chosen)
         folder = self._folder()
         chosen = self._timed(self._fitting(chosen))
-        self._say_recipe(chosen.train)
+        self._say_recipe(chosen)
         self._train(chosen, folder, started)
         if is_writer():
             finish(folder)
@@ -318,11 +343,12 @@ class Train(Command):
         self.common.say(f"{self.minutes:g} minutes are {steps} steps")
         return dataclasses.replace(chosen, train=recipe(steps))
 
-    def _say_recipe(self, chosen: TrainConfig) -> None:
-        """Say what follows the number of steps, where that is not the preset's own."""
-        if self._left_open() and chosen.steps != PRESETS[self.preset].train.steps:
-            values = ", ".join(f"{name} {getattr(chosen, name)}" for name in self._left_open())
-            self.common.say(f"the recipe for {chosen.steps} steps: {values}")
+    def _say_recipe(self, chosen: Preset) -> None:
+        """Say what follows the number of steps and the digits, where those are not the preset's own."""
+        open_ones = [name for name in self._left_open() if name != FIRST_STEPS]
+        if open_ones and chosen.train.steps != PRESETS[self.preset].train.steps:
+            values = ", ".join(f"{name} {getattr(chosen.train, name)}" for name in open_ones)
+            self.common.say(f"the recipe for {chosen.train.steps} steps: {values}")
         if changed := self._for_digits(chosen):
             self.common.say(f"the recipe for these digits and pixels: {', '.join(changed)}")
         if self._is_risky(chosen):
@@ -330,22 +356,24 @@ class Train(Command):
                 "digits this small may be left out, by one seed in three; --members 3 trains three and takes the best"
             )
 
-    def _is_risky(self, chosen: TrainConfig) -> bool:
-        """Whether a single SQAIR is to learn digits that are smaller than the preset's."""
-        if self.resume or chosen.start or chosen.members > 1 or chosen.sweep:
+    def _is_risky(self, chosen: Preset) -> bool:
+        """Whether a single SQAIR is to learn, from the start, digits that are smaller than the preset's."""
+        train, data = chosen.train, chosen.data
+        if self.resume or train.start or train.members > 1 or train.sweep or train.first_scale_steps:
             return False
-        own = PRESETS[self.preset].data.digit_scale
-        return self.model.kind == "sqair" and self.data.digit_scale < SMALL * own
+        return chosen.model.kind == "sqair" and data.digit_scale < SMALL * PRESETS[self.preset].data.digit_scale
 
-    def _for_digits(self, chosen: TrainConfig) -> list[str]:
+    def _for_digits(self, chosen: Preset) -> list[str]:
         """What follows the size of digits and the output std, where that is not the preset's own."""
         if self.resume or self.recipe == "paper":
             return []
         own = PRESETS[self.preset]
-        fitting = for_digits(own, self.data.digit_scale, self.model.output_std)
-        before, wanted = in_words(own.model, own.train), in_words(fitting.model, fitting.train)
-        found = in_words(self.model, chosen)
-        return [f"{name} {value}" for name, value in found.items() if before[name] != value == wanted[name]]
+        fitting = for_digits(own, chosen.data.digit_scale, chosen.model.output_std, chosen.data.first_scale)
+        before, wanted, found = in_words(own), in_words(fitting), in_words(chosen)
+        said = [f"{name} {value}" for name, value in found.items() if before[name] != value == wanted[name]]
+        if chosen.train.first_scale_steps:
+            said.insert(0, f"first_scale {chosen.data.first_scale:g} for {chosen.train.first_scale_steps} steps")
+        return said
 
 
 def repeated(flag: str, arguments: Sequence[str]) -> list[str]:
@@ -361,10 +389,10 @@ def repeated(flag: str, arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def in_words(model: ModelConfig, train: TrainConfig) -> dict[str, str]:
+def in_words(chosen: Preset) -> dict[str, str]:
     """The values of what follows the size of digits."""
-    limits = " ".join(f"{limit:g}" for limit in model.scale_limits)
-    return {"scale_limits": limits, "discovery_cost": f"{train.discovery_cost:g}"}
+    limits = " ".join(f"{limit:g}" for limit in chosen.model.scale_limits)
+    return {"scale_limits": limits, "discovery_cost": f"{chosen.train.discovery_cost:g}"}
 
 
 def fitted(chosen: Preset, path: Path) -> Preset:

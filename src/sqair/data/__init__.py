@@ -14,6 +14,7 @@ from sqair.data.sequences import (
     collect,
     load_sequences,
     open_data,
+    open_first,
     save_sequences,
     to_bytes,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "load_sequences",
     "make_sequences",
     "open_data",
+    "open_first",
     "rescale",
     "save_frames",
     "save_sequences",

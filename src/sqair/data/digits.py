@@ -93,8 +93,7 @@ def rescale(digits: Digits, scale: float) -> Digits:
     if scale == 1.0:
         return digits
     images, old = np.asarray(digits.images), np.asarray(digits.sizes)
-    new = np.maximum(np.round(old * scale), 1).astype(np.int32)
-    side = int(new.max())
+    new, side = _scaled(old, scale), rescaled_side(digits, scale)
     resized = np.empty((len(images), side, side), np.uint8)
     for start in range(0, len(images), PIECE):
         part = slice(start, start + PIECE)
@@ -102,6 +101,22 @@ def rescale(digits: Digits, scale: float) -> Digits:
         across = _resize_matrix(old[part, 1], new[part, 1], images.shape[2], side)
         resized[part] = (down @ images[part].astype(np.float32) @ across.transpose(0, 2, 1)).round().clip(0, 255)
     return _to_corner(resized, np.asarray(digits.labels))  # the faintest edges may be gone
+
+
+def rescaled_side(digits: Digits, scale: float) -> int:
+    """The side of the images that `rescale` gives."""
+    return digits.images.shape[1] if scale == 1.0 else int(_scaled(np.asarray(digits.sizes), scale).max())
+
+
+def _scaled(sizes: Int32[ndarray, "D 2"], scale: float) -> Int32[ndarray, "D 2"]:
+    """Sizes in whole pixels, one at least."""
+    return np.maximum(np.round(sizes * scale), 1).astype(np.int32)
+
+
+def widened(digits: Digits, side: int) -> Digits:
+    """The same digits in images of at least `side` pixels, with nothing in what is added."""
+    more = max(0, side - digits.images.shape[1])
+    return digits._replace(images=np.pad(np.asarray(digits.images), ((0, 0), (0, more), (0, more))))
 
 
 def _resize_matrix(

@@ -80,8 +80,11 @@ class Bounds(NamedTuple):
     speed: float
 
 
-def check_fits(digits: Digits, config: DataConfig) -> None:
-    """Refuse, before anything is compiled, what the generator cannot do. `digits` must be concrete."""
+def check_fits(digits: Digits, config: DataConfig, size: str = "digit_scale") -> None:
+    """Refuse, before anything is compiled, what the generator cannot do. `digits` must be concrete.
+
+    `size` is the setting that they have their size from.
+    """
     if config.name not in MOTIONS:
         raise UserError(f"unknown data {config.name!r}; {nearest(config.name, MOTIONS)}")
     check(config, "data.")
@@ -93,7 +96,7 @@ def check_fits(digits: Digits, config: DataConfig) -> None:
     if room.prod() < config.max_digits:
         raise UserError(
             f"a {config.size[0]}x{config.size[1]} frame may not hold {config.max_digits} digits apart; "
-            "raise size, or lower max_digits or digit_scale"
+            f"raise size, or lower max_digits or {size}"
         )
 
 

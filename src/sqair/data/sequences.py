@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -25,9 +25,10 @@ from numpy import ndarray
 
 from sqair.config import FORMAT_VERSION, DataConfig, UserError, nearest
 from sqair.data.backdrops import surroundings, with_surroundings
-from sqair.data.digits import Digits, Split, load_digits, rescale
+from sqair.data.digits import Digits, Split, load_digits, rescale, rescaled_side, widened
 from sqair.data.moving_digits import MOTIONS, Sequences, check_fits, make_sequences
 from sqair.files import written_atomically
+from sqair.settings import check
 
 CHUNK = 100
 """Sequences of a fixed list that share a key; part of what defines the list."""
@@ -99,17 +100,29 @@ _make = jax.jit(make_sequences, static_argnames=("config", "count"))
 def open_data(config: DataConfig, split: Split) -> Source:
     """The source that `config` names, a generator or a file; everything that cannot work is refused here."""
     if config.name in MOTIONS:
-        if config.sequences:
-            raise UserError(
-                f"data.sequences is for files of sequences; of {config.name} there is no end, so leave it 0"
-            )
-        digits = rescale(load_digits(config.digits, split), config.digit_scale)
-        check_fits(digits, config)
-        return GeneratedSource(jax.tree.map(jnp.asarray, digits), config)
+        return _generated(config, split, "digit_scale")
     if not config.name.endswith(".npz"):
         known = nearest(config.name, MOTIONS)
         raise UserError(f"unknown data {config.name!r}; {known} (a file of sequences must end in .npz)")
     return file_source(load_sequences(config.name), config, split)
+
+
+def open_first(config: DataConfig, split: Split) -> Source:
+    """The same with digits of first_scale, which must not be 0; a program compiled for one source takes the other."""
+    return _generated(config, split, "first_scale")
+
+
+def _generated(config: DataConfig, split: Split, size: Literal["digit_scale", "first_scale"]) -> GeneratedSource:
+    """A generator with digits of the size that this setting says, in images that have room for either size."""
+    if config.sequences:
+        raise UserError(f"data.sequences is for files of sequences; of {config.name} there is no end, so leave it 0")
+    check(config, "data.")
+    digits = load_digits(config.digits, split)
+    scales = [scale for scale in (config.digit_scale, config.first_scale) if scale]
+    scaled = rescale(digits, getattr(config, size))
+    scaled = widened(scaled, max(rescaled_side(digits, scale) for scale in scales))
+    check_fits(scaled, config, size)
+    return GeneratedSource(jax.tree.map(jnp.asarray, scaled), config)
 
 
 def file_source(sequences: Sequences, config: DataConfig, split: Split) -> FileSource:

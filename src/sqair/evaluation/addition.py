@@ -51,12 +51,16 @@ class Schooling:
     """Frames per step."""
     every: int = 500
     """Steps between looks at the held-out sequences."""
-    patience: int = 8
-    """Looks without a better one after which it stops."""
-    rounds: int = 60
+    patience: int = 4
+    """Looks without a better one after which it goes back to the best and on more slowly, or stops."""
+    rounds: int = 200
     """Looks at most."""
     learning_rate: float = 1e-3
-    """Of Adam; this and the rest are TensorFlow's defaults, as in the paper."""
+    """Of Adam at first; this and the rest are TensorFlow's defaults, as in the paper."""
+    slower: float = 0.3
+    """What is left of the rate then ..."""
+    times: int = 2
+    """... and how often."""
 
 
 class Lesson(NamedTuple):
@@ -169,44 +173,52 @@ class School(NamedTuple):
     classifier: MLP
     optimiser: optax.OptState
     best: MLP
-    loss: Float[Array, ""]
-    """Of the best, on held-out sequences."""
+    right: Float[Array, ""]
+    """Share of frames of held-out sequences that the best names right."""
     waited: Int[Array, ""]
-    """Looks since the best."""
+    """Looks since the best, or since it went back to that."""
+    slowed: Int[Array, ""]
+    """How often it did."""
     rounds: Int[Array, ""]
 
 
 @eqx.filter_jit
 def _learn(key: PRNGKeyArray, fit: Lesson, held_out: Lesson, schooling: Schooling) -> tuple[MLP, Int[Array, ""]]:
     """All of it as one compiled program: rounds of steps, each followed by a look, until patience is at its end."""
-    adam = optax.adam(schooling.learning_rate)
+    adam = optax.scale_by_adam()
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), fit)
     key_start, key_steps = jax.random.split(key)
     first, rest = eqx.partition(
         MLP((fit.features.shape[-1], HIDDEN, HIDDEN, SUMS), key=key_start, gain=0.1), eqx.is_array
     )
 
-    def step(number: Int[Array, ""], now: tuple[MLP, optax.OptState]) -> tuple[MLP, optax.OptState]:
-        classifier, state = now
+    def step(
+        number: Int[Array, ""], now: tuple[MLP, optax.OptState, Float[Array, ""]]
+    ) -> tuple[MLP, optax.OptState, Float[Array, ""]]:
+        classifier, state, rate = now
         chosen = jax.random.randint(jax.random.fold_in(key_steps, number), (schooling.batch,), 0, flat.sums.shape[0])
         slope = jax.grad(lambda it: loss(eqx.combine(it, rest), flat.features[chosen], flat.sums[chosen]))(classifier)
         updates, state = adam.update(slope, state)
-        return eqx.apply_updates(classifier, updates), state
+        return eqx.apply_updates(classifier, jax.tree.map(lambda leaf: -rate * leaf, updates)), state, rate
 
     def go_on(school: School) -> Array:
-        return (school.waited < schooling.patience) & (school.rounds < schooling.rounds)
+        return (school.slowed <= schooling.times) & (school.rounds < schooling.rounds)
 
     def one_round(school: School) -> School:
         begin = school.rounds * schooling.every
-        now = (school.classifier, school.optimiser)
-        classifier, optimiser = jax.lax.fori_loop(begin, begin + schooling.every, step, now)
-        seen = loss(eqx.combine(classifier, rest), held_out.features, held_out.sums)
-        better = seen < school.loss
+        now = (school.classifier, school.optimiser, schooling.learning_rate * schooling.slower**school.slowed)
+        classifier, optimiser, _ = jax.lax.fori_loop(begin, begin + schooling.every, step, now)
+        right = correct(eqx.combine(classifier, rest), held_out).mean()
+        better = right > school.right
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), classifier, school.best)
         waited = jnp.where(better, 0, school.waited + 1)
-        return School(classifier, optimiser, best, jnp.minimum(seen, school.loss), waited, school.rounds + 1)
+        tired = waited == schooling.patience
+        classifier = jax.tree.map(lambda old, new: jnp.where(tired, old, new), best, classifier)
+        slowed, waited = school.slowed + tired, jnp.where(tired, 0, waited)
+        return School(classifier, optimiser, best, jnp.maximum(right, school.right), waited, slowed, school.rounds + 1)
 
-    start = School(first, adam.init(first), first, jnp.array(jnp.inf), jnp.array(0), jnp.array(0))
+    zero = jnp.array(0)
+    start = School(first, adam.init(first), first, jnp.array(-1.0), zero, zero, zero)
     end = jax.lax.while_loop(go_on, one_round, start)
     return eqx.combine(end.best, rest), end.rounds
 

@@ -3,9 +3,9 @@
 `FullFrame` stands where `Watch` does, for models whose card has a `camera`. It tells of a frame a little later, when it
 is known which tracks last and, unless the clip is live, who was who in a meeting (courses.py). A model that was
 taught on every n-th frame sees those; between two of them, whoever is in both goes straight from the one to the other.
-Where the model sees foreground, boxes end where that does (outlines.py). A model with a background sees the frames as
-they are; what is behind them when the clip begins is what a subtraction would take away. A clip that is unlike the
-camera is remarked upon in its notes.
+Boxes end where foreground does (outlines.py). A model with a background sees the frames as they are, shadows too; what
+is behind them when the clip begins is what a subtraction would take away. A clip that is unlike the camera is remarked
+upon in its notes.
 
 Axes: H, W the clip's frame, h, w, C the scaled picture of its foreground, n views or tracks.
 """
@@ -48,7 +48,7 @@ class Arrival(NamedTuple):
     shown: Frame | None
     picture: UInt8[ndarray, "h w C"]
     foreground: Bool[ndarray, "H W"] | None
-    """Where it is foreground, if the model sees that."""
+    """Where it is foreground; None between two frames that the model sees."""
 
 
 class Moment(NamedTuple):
@@ -137,9 +137,9 @@ class FullFrame:
     def _pictures(self) -> Iterator[UInt8[ndarray, "h w C"]]:
         """Every n-th picture; those between them are kept until it is known what is in them."""
         for number, frame in enumerate(self._unless_stopped()):
-            picture = self._picture(frame, is_first=number == 0)
+            picture = self._picture(frame)
             is_between = number % self.camera.stride > 0
-            foreground = None if self.is_raw or is_between else self.foreground.mask
+            foreground = None if is_between else self.foreground.mask
             arrival = Arrival(self.show(frame) if self.show else None, picture, foreground)
             if number == 0:  # a reading begins with empty notes
                 self.clip.notes.extend(self.camera.remarks(self.clip.size, self.foreground.background))
@@ -174,11 +174,10 @@ class FullFrame:
                 return
             yield frame
 
-    def _picture(self, frame: Frame, *, is_first: bool) -> UInt8[ndarray, "h w C"]:
-        """A frame as the model wants it: its foreground, or all of it."""
+    def _picture(self, frame: Frame) -> UInt8[ndarray, "h w C"]:
+        """A frame as the model wants it: its foreground, or all of it; the former is known after it."""
         if self.is_raw:
-            if is_first:
-                self.foreground.find(frame)  # so that its light, and of a stream the scene, is known
+            self.foreground.find(frame)
             return self._scaled(frame)
         shown = self.foreground.push(frame)
         if self.channels == 1:

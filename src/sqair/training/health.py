@@ -15,6 +15,7 @@ from sqair.config import TrainConfig
 from sqair.training import alarm
 from sqair.training.curriculum import length_at
 from sqair.training.members import Member
+from sqair.training.phases import Phases
 from sqair.training.population import Population
 from sqair.training.step import TrainState
 from sqair.training.validation import Validation
@@ -78,27 +79,43 @@ def can_begin_afresh(members: list[Member], step: int, config: TrainConfig) -> b
     return config.restart_collapsed and is_early(step, config) and is_left
 
 
-class Watch:
-    """Checks the members of a population on a few validation sequences. Models without objects cannot collapse."""
+class Look(NamedTuple):
+    """What checks look at."""
 
-    def __init__(self, population: Population, validation: Validation, key: PRNGKeyArray) -> None:
+    validation: Validation
+    scene: alarm.Scene
+
+
+class Watch:
+    """Checks the members of a population on a few validation sequences, in each phase on digits as it trains them.
+
+    Models without objects cannot collapse.
+    """
+
+    def __init__(self, population: Population, validations: Phases[Validation], key: PRNGKeyArray) -> None:
         self.population, self.key = population, key
-        self.validation = validation.part(CHECKED)
-        self.scene = alarm.look(np.asarray(self.validation.frames))
+        parts = validations.map(lambda validation: validation.part(CHECKED))
+        self.looks = parts.map(lambda part: Look(part, alarm.look(np.asarray(part.frames))))
+
+    def forget_bounds(self) -> None:
+        """Have the next check not compare bounds with earlier ones, which were those of other digits."""
+        for member in self.population.members:
+            member.checked = None
 
     def check(self, state: TrainState) -> list[int]:
         """Look at every member; returns those that have collapsed."""
         population, preset = self.population, self.population.preset
         if not state.model.has_objects:
             return []
-        bounds = [line["validation_bound"] for line in self.validation(population, state.model, self.key)]
-        signals = population.map(alarm.measure, state.model, self.key, self.validation.frames)
+        validation, scene = self.looks.at(int(state.step) - 1)
+        bounds = [line["validation_bound"] for line in validation(population, state.model, self.key)]
+        signals = population.map(alarm.measure, state.model, self.key, validation.frames)
         skipped = np.atleast_1d(np.asarray(state.optimiser.notfinite_count))
         length = int(length_at(int(state.step), preset.train, preset.data.length))
         for i, (member, bound) in enumerate(zip(population.members, bounds, strict=True)):
             failure = alarm.name_failure(
                 jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), signals),
-                self.scene,
+                scene,
                 slots=preset.model.max_objects,
                 best_bound=member.checked,
                 bound=bound,

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from sqair.config import Preset, TrainConfig, UserError
-from sqair.data import Source, open_data
+from sqair.data import Source
 from sqair.model import SequenceModel
 from sqair.objective import check_objective
 from sqair.settings import check
@@ -39,6 +39,7 @@ from sqair.training.lock import locked
 from sqair.training.members import leader, member_configs
 from sqair.training.optimiser import MOST_SKIPPED
 from sqair.training.pace import Pace, catch_signals
+from sqair.training.phases import Phases, open_phases
 from sqair.training.population import Population, catch_up, known_scene
 from sqair.training.resume import Checkpoint, Notes, check_resumable, forget_damaged, load_state
 from sqair.training.step import TrainState, seed_keys
@@ -133,9 +134,9 @@ def prepare(
     quiet: bool,
 ) -> "Run":
     """A new run, or one that goes on from a checkpoint. Nothing is written."""
-    source = open_data(preset.data, "train")
-    validation = Validation(open_data(preset.data, "validation"), preset)
-    population = Population(preset, mesh, known_scene(source, preset.model))
+    sources = open_phases(preset, "train")
+    validations = open_phases(preset, "validation").map(lambda source: Validation(source, preset))
+    population = Population(preset, mesh, known_scene(sources.later, preset.model))
     if found is None:
         state, notes = population.first(), Notes(preset, 0, None, 0.0)
     else:
@@ -143,7 +144,7 @@ def prepare(
     display = Display(preset.train.steps, notes.step, batch=preset.train.batch * population.size, quiet=quiet)
     callbacks, pace = callbacks if is_writer() else (), Pace(started - notes.seconds)
     past = (notes.stale, [*notes.events], [*notes.rollbacks])
-    return Run(Archive(out, population), source, validation, callbacks, state, *past, display, pace)
+    return Run(Archive(out, population), sources, validations, callbacks, state, *past, display, pace)
 
 
 @dataclass
@@ -151,8 +152,8 @@ class Run:
     """One run of `train`: what it needs, and what changes while it goes on."""
 
     archive: Archive
-    source: Source
-    validation: Validation
+    sources: Phases[Source]
+    validations: Phases[Validation]
     callbacks: Sequence[Callback]
     state: TrainState
     stale: int
@@ -170,7 +171,7 @@ class Run:
     def __post_init__(self) -> None:
         # All members are validated with the noise of the run's own seed, so that their bounds can be compared.
         self.key = seed_keys(self.config.seed).validation
-        self.watch = Watch(self.population, self.validation, self.key)
+        self.watch = Watch(self.population, self.validations, self.key)
         self.best_is = leader(self.population.members)
 
     @property
@@ -192,6 +193,11 @@ class Run:
     def step(self) -> int:
         """Steps made so far."""
         return int(self.state.step)
+
+    @property
+    def switch(self) -> int:
+        """The step at which the first phase has ended; 0 where there is none."""
+        return self.sources.switch
 
     @property
     def has_converged(self) -> bool:
@@ -228,12 +234,16 @@ class Run:
     # --- steps
 
     def advance(self) -> None:
-        """As many steps as one call should make, up to the next evaluation or check."""
+        """As many steps as one call should make, up to the next evaluation, check or phase."""
         step, config = self.step, self.config
         stops = [(step // every + 1) * every for every in (config.evaluate_every, check_every(config))]
+        if step < self.switch:
+            stops.append(self.switch)
+        elif step == self.switch:
+            self.watch.forget_bounds()
         count = agreed(self.pace.steps(min(config.steps, *stops) - step))
         with self.pace.timed(count):
-            self.state = self.population.advance(self.state, self.source, count)
+            self.state = self.population.advance(self.state, self.sources.at(step), count)
             jax.block_until_ready(self.state.step)
         skipped = int(np.min(self.state.optimiser.notfinite_count))
         if skipped > MOST_SKIPPED:
@@ -318,7 +328,8 @@ class Run:
         is_new = chosen in improved or (chosen != self.best_is and members[chosen].best is not None)
         if is_new:
             self.archive.lead(chosen)
-        self.best_is, self.stale = chosen, 0 if chosen in improved else self.stale + 1
+        is_fresh = chosen in improved or self.step <= self.switch  # before that, no digits of this size were trained
+        self.best_is, self.stale = chosen, 0 if is_fresh else self.stale + 1
         self.state = self.population.without_totals(self.state)
         self.archive.save(self.state, self.notes())
         bounds = [line["validation_bound"] for line in lines]
@@ -327,7 +338,7 @@ class Run:
 
     def lines(self) -> list[dict[str, Any]]:
         """What metrics.jsonl is told about every member."""
-        found = self.validation(self.population, self.state.model, self.key)
+        found = self.validations.later(self.population, self.state.model, self.key)
         skipped = np.atleast_1d(np.asarray(self.state.optimiser.total_notfinite))
         clock = {"sequences_per_second": self.rate(), "seconds": self.pace.elapsed()}
         lines = []

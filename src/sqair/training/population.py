@@ -36,7 +36,10 @@ T = TypeVar("T")
 EACH = eqx.if_array(0)
 AXES = TrainState(step=None, model=EACH, optimiser=EACH, nvil=EACH, totals=EACH, counted=EACH)  # type: ignore[arg-type]
 """Where the member axis is in a state."""
-UNCOMPILED = ("start", "anew", "seed", "evaluate_every", "validation_sequences", "keep", "members", "sweep", "patience")
+UNCOMPILED = (
+    *("start", "anew", "seed", "first_scale_steps", "evaluate_every", "validation_sequences", "keep"),
+    *("members", "sweep", "patience"),
+)
 """Fields of TrainConfig that the compiled step does not depend on, besides `restart_collapsed`."""
 
 

@@ -12,13 +12,16 @@ in, and a long run must still show itself, and be saved, before long.
 
 For digits of another size all that is measured by a digit follows them: boxes, or one box would hold two digits; and
 what a discovery costs, which is a share of what a digit explains, so it grows with its area and the pixels' precision.
+SQAIR learns much smaller digits after those of the preset's own size, a third of training long (phases.py); then boxes
+stay the preset's own.
 """
 
 import dataclasses
 import math
+import operator
 from typing import NamedTuple
 
-from sqair.config import Preset, TrainConfig
+from sqair.config import DataConfig, Preset, TrainConfig
 
 PAPER_RECIPE = TrainConfig(
     steps=2_000_000,
@@ -60,10 +63,14 @@ SCALED = {
     "evaluate_every": Limits(50, 2),
 }
 """Fields of TrainConfig that are counted in steps and belong to the recipe."""
+FIRST_STEPS = "first_scale_steps"
+"""Another one, which is a part of all steps."""
 BOXES = ("scale_limits", "width_limits")
 """Fields of ModelConfig that are measured by a digit."""
 SMALL = 0.85
-"""Digits of less than this share of a preset's are not learnt by every seed."""
+"""Digits of less than this share of a preset's are not learnt by every seed from the start."""
+FIRST = 1 / 3
+"""The part of training that is given to digits of the preset's size, where they are to be smaller."""
 LEAST = 1e-3
 """Settings below it are left to be refused, or taken as they are."""
 
@@ -79,16 +86,34 @@ def scaled_field(config: TrainConfig, name: str, steps: int) -> int:
     return max(min(limits.least, own), min(limits.most * own, round(own * steps / config.steps)))
 
 
-def for_digits(own: Preset, digit_scale: float, output_std: float) -> Preset:
+def following(config: TrainConfig, name: str, steps: int) -> int:
+    """A field for a number of steps: one of SCALED, or FIRST_STEPS of a training with a first phase."""
+    return max(1, round(FIRST * steps)) if name == FIRST_STEPS else scaled_field(config, name, steps)
+
+
+def beginning_scale(own: Preset, data: DataConfig) -> float:
+    """The size of digits to begin with when a new SQAIR is to learn those of `data`: the preset's, or 0 for no other.
+
+    They must be much smaller than the preset's, which must have room in the frames; a file has no digits to scale.
+    """
+    is_small = LEAST <= data.digit_scale < SMALL * own.data.digit_scale
+    has_room = data.max_digits <= own.data.max_digits and all(map(operator.ge, data.size, own.data.size))
+    is_made = not data.name.endswith(".npz")
+    return own.data.digit_scale if is_small and has_room and is_made else 0.0
+
+
+def for_digits(own: Preset, digit_scale: float, output_std: float, first_scale: float = 0.0) -> Preset:
     """A preset for digits of another size than its own, or another output std; for its own it is unchanged.
 
-    The size of frames is taken to be the preset's. VRNN has neither boxes nor discoveries.
+    Where training begins with digits of `first_scale`, boxes follow the larger ones. The size of frames is taken to be
+    the preset's. VRNN has neither boxes nor discoveries.
     """
-    possible = (LEAST <= value < math.inf for value in (digit_scale, output_std))
+    possible = (LEAST <= value < math.inf for value in (digit_scale, output_std, first_scale or digit_scale))
     if own.model.kind == "vrnn" or not all(possible):
         return own
     size, precision = digit_scale / own.data.digit_scale, own.model.output_std / output_std
-    limits = {name: tuple(share_of_frame(size * limit) for limit in getattr(own.model, name)) for name in BOXES}
+    side = max(size, first_scale / own.data.digit_scale)
+    limits = {name: tuple(share_of_frame(side * limit) for limit in getattr(own.model, name)) for name in BOXES}
     cost = round(own.train.discovery_cost * (size * precision) ** 2, 1)
     return dataclasses.replace(
         own,
