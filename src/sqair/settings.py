@@ -76,6 +76,8 @@ def _check_phases(config: Preset) -> None:
         raise UserError("train.first_scale_steps needs a size of digits for those steps; give data.first_scale, too")
     if scale and not steps:
         raise UserError("data.first_scale needs a number of steps; give train.first_scale_steps, too, or leave both 0")
+    if steps > config.train.steps:
+        raise UserError(f"train.first_scale_steps must be at most train.steps, {config.train.steps}, not {steps}")
 
 
 def _check_model(config: ModelConfig, where: str) -> None:

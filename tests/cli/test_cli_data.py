@@ -98,6 +98,7 @@ def test_what_cannot_be_cut(refused, filmed, tmp_path_factory):
     assert "has 2 frames" in refused(1, "data", folder / "two.npz", "--out", "x.npz", *WORDS)
     assert "does not exist" in refused(1, "data", "no.mp4", "--out", "x.npz")
     assert "unknown data 'moving-mnits'" in refused(1, "data", "moving-mnits", "--out", "x.npz")
+    assert "is for training" in refused(2, "data", "--data.first-scale", "1", "--out", "x.npz")
     assert "gt.txt does not exist" in refused(
         1, "data", clip, "--out", "x.npz", "--video.gt", folder / "gt.txt", *WORDS
     )

@@ -115,7 +115,7 @@ def test_a_small_frame_is_seen_as_a_whole():
     assert row.why == "the whole frame, moved by up to 25% in sequences"
     assert made.beyond == 0.25
     assert made._replace(model=dataclasses.replace(made.model, background="running")).beyond == 0
-    assert proposed(sized(140.0, 186.0)).model.image == (64, 64)  # 42% larger than a window
+    assert proposed(sized(140.0, 186.0)).model.image == (64, 64)  # 46% larger than a window
 
 
 def test_before_a_background_presence_is_learnt_late():
@@ -267,6 +267,7 @@ def test_wrong_usage(refused) -> None:
     assert "exclude each other" in refused(2, "fit", "a.mp4", "--resume", "--overwrite")
     assert "keeps all its settings" in refused(2, "fit", "a.mp4", "--resume", "--height=3")
     assert "kind sqair" in refused(2, "fit", "a.mp4", "--model.kind=vrnn")
+    assert "are for generated digits" in refused(2, "fit", "a.mp4", "--train.first-scale-steps=3")
     assert "is --background" in refused(2, "fit", "a.mp4", "--model.background=running")
     assert "--height must be at least 1" in refused(1, "fit", "a.mp4", "--height=-3")
     assert "--minutes must be more than 0" in refused(1, "fit", "a.mp4", "--minutes=0")

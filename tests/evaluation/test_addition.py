@@ -14,7 +14,7 @@ from sqair.evaluation import addition as module
 from sqair.evaluation.addition import Lesson, Schooling, addition, batch_features, correct, frame_sums, learn, pool
 from sqair.training.checkpoint import build
 
-QUICK = Schooling(batch=64, every=100, patience=3, rounds=12)
+QUICK = Schooling(batch=64, every=100, patience=3, rounds=40)
 MODEL = ModelConfig(
     image=(16, 16), glimpse=(6, 6), max_objects=2, what_size=3, width=8, vrnn=VRNNConfig(latent_size=7, layers=1)
 )
@@ -57,6 +57,16 @@ def test_it_slows_down_before_it_stops(times: int) -> None:
     classifier, steps = learn(jax.random.key(0), lesson, lesson, dataclasses.replace(QUICK, times=times))
     assert correct(classifier, lesson).mean() == 1
     assert steps == QUICK.every * (1 + QUICK.patience * (1 + times))
+
+
+def test_slower_steps_mend_what_large_ones_cannot_learn() -> None:
+    """With the rate at which it begins it never gets there, from the best on with a small one it does."""
+    rough = dataclasses.replace(QUICK, learning_rate=0.1, slower=0.01)
+    found = [
+        float(correct(learn(jax.random.key(0), toy(500, 1), toy(100, 2), school)[0], toy(200, 3)).mean())
+        for school in (dataclasses.replace(rough, times=0), dataclasses.replace(rough, times=1))
+    ]
+    assert found[0] < 0.9 < 0.98 < found[1]
 
 
 def test_the_sum_of_a_frame() -> None:

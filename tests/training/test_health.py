@@ -101,6 +101,21 @@ def test_a_run_of_one_member_is_warned(small: Preset, tmp_path: Path, broken_unt
     assert "lower --train.discovery-cost" in said
 
 
+@pytest.mark.parametrize(
+    ("failure", "step"), [("none used", 48), ("all slots used", 48), ("ghosts", 48), ("merged", 18)]
+)
+def test_presence_that_is_not_learnt_is_no_collapse(
+    small: Preset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str, step: int
+) -> None:
+    """Checks come every 6 steps, and two of them in a row tell: after the delay, or at once for what else is wrong."""
+    monkeypatch.setattr(health.alarm, "measure", lambda *_: jnp.zeros(()))
+    monkeypatch.setattr(health.alarm, "name_failure", lambda *_, **__: failure)
+    with pytest.raises(Enough):
+        train(changed(small, presence_delay=40), tmp_path, callbacks=[until(80)], quiet=True)
+    (event,) = read_run(tmp_path)["alarms"]
+    assert (event["step"], event["failure"]) == (step, failure)
+
+
 def changed(preset: Preset, **changes: Any) -> Preset:
     return dataclasses.replace(preset, train=dataclasses.replace(preset.train, **changes))
 

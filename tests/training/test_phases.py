@@ -147,6 +147,7 @@ def test_what_has_no_room_at_first_is_refused(phased: Preset) -> None:
         ({"name": "x.npz", "first_scale": 1.0}, {}, r"are for generated digits, not for x\.npz; leave both 0"),
         ({"first_scale": -1.0}, {"first_scale_steps": 3}, r"data\.first_scale must be between 0 and 16, not -1\.0"),
         ({"first_scale": 17.0}, {"first_scale_steps": 3}, r"data\.first_scale must be between 0 and 16, not 17\.0"),
+        ({"first_scale": 1.0}, {"first_scale_steps": 31, "steps": 30}, r"must be at most train\.steps, 30, not 31"),
         ({"first_scale": 1.0}, {"first_scale_steps": -3}, r"train\.first_scale_steps must be at least 0, not -3"),
     ],
 )

@@ -157,6 +157,8 @@ def test_small_digits_from_the_start_come_with_advice(
         (["sqair-mlp", "--data.digit-scale", "0.7", "--train.first-scale-steps", "0"], 0.0, 0),
         (["sqair-mlp", "--data.digit-scale", "0.7", "--train.first-scale-steps", "50", "--steps", "900"], 1.0, 50),
         (["sqair-mlp", "--data.digit-scale", "0.7", "--data.first-scale", "0"], 0.0, 0),
+        (["sqair-mlp", "--data.digit-scale", "0.7", "--model.scale-limits", "0.014", "0.7"], 0.0, 0),
+        (["sqair-mlp", "--data.digit-scale", "0.7", "--model.width-limits", "0.014", "0.7"], 0.0, 0),
         (["sqair-mlp", "--data.digit-scale", "0.7", "--data.first-scale", "0.8", "--steps", "900"], 0.8, 300),
         (["air-mlp", "--data.first-scale", "1.2", "--train.first-scale-steps", "9"], 1.2, 9),
     ],

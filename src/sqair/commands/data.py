@@ -138,6 +138,8 @@ class Data(Command):
         if self.frames_only:
             raise UsageError(f"--frames-only is for videos, and {config.name} is none")
         check(config, "data.")
+        if config.first_scale:
+            raise UsageError("--data.first-scale is for training; give --data.digit-scale")
         out = self._file(config.name)
         refuse_taken(out, self.common)
         refuse_taken(out.with_suffix(".png"), self.common)

@@ -150,6 +150,8 @@ class Fit(Command):
             raise UsageError(
                 "fit learns models of kind sqair, whose image is --crop; leave --model.kind and .image out"
             )
+        if "train.first_scale_steps" in self.given:
+            raise UsageError("first sizes are for generated digits; leave --train.first-scale-steps out")
         if any(name.startswith("model.background") and name != "model.background_rate" for name in self.given):
             raise UsageError("the background of a fit is --background; leave --model.background out")
         told = (self.minutes, self.steps, self.height, self.crop, self.length, self.stride, self.given or None)

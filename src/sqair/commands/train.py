@@ -26,6 +26,7 @@ from sqair.config import (
     preset,
 )
 from sqair.training.recipe import (
+    BOXES,
     FIRST_STEPS,
     PAPER_RECIPE,
     PAPER_VRNN_RECIPE,
@@ -154,7 +155,8 @@ class Train(Command):
         if self.data.first_scale != OPEN:
             return self.data.first_scale
         is_new = self.model.kind == "sqair" and not self.train.start
-        wanted = is_new and self.train.first_scale_steps != 0
+        has_own_boxes = any(getattr(self.model, name) != getattr(own.model, name) for name in BOXES)  # for small digits
+        wanted = is_new and not has_own_boxes and self.train.first_scale_steps != 0
         return beginning_scale(own, replaced(self.data, name=self.data_name)) if wanted else 0.0
 
     def _beginning_with(self, scale: float) -> "Train":

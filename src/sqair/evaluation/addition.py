@@ -213,7 +213,10 @@ def _learn(key: PRNGKeyArray, fit: Lesson, held_out: Lesson, schooling: Schoolin
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), classifier, school.best)
         waited = jnp.where(better, 0, school.waited + 1)
         tired = waited == schooling.patience
-        classifier = jax.tree.map(lambda old, new: jnp.where(tired, old, new), best, classifier)
+        again = (best, adam.init(best))
+        classifier, optimiser = jax.tree.map(
+            lambda old, new: jnp.where(tired, old, new), again, (classifier, optimiser)
+        )
         slowed, waited = school.slowed + tired, jnp.where(tired, 0, waited)
         return School(classifier, optimiser, best, jnp.maximum(right, school.right), waited, slowed, school.rounds + 1)
 

@@ -165,7 +165,7 @@ class FullFrame:
         """What is done to a frame, in words."""
         grid = self.tracker.grid
         count, (height, width) = len(grid.corners), grid.window
-        said = ["" if self.is_raw else f"{self.foreground.options.method} foreground", self.fit.describe()]
+        said = [f"{'boxes of ' if self.is_raw else ''}{self.foreground.options.method} foreground", self.fit.describe()]
         return ", ".join(filter(None, [*said, f"followed in {count} windows of {width}x{height}"]))
 
     def _unless_stopped(self) -> Iterator[Frame]:

@@ -79,6 +79,10 @@ def can_begin_afresh(members: list[Member], step: int, config: TrainConfig) -> b
     return config.restart_collapsed and is_early(step, config) and is_left
 
 
+OF_PRESENCE = ("all slots used", "none used", "ghosts")
+"""What is no collapse while presence is not learnt."""
+
+
 class Look(NamedTuple):
     """What checks look at."""
 
@@ -122,7 +126,8 @@ class Watch:
                 skipped=int(skipped[i]),
                 length=length,
             )
-            note(member, failure, bound)
+            is_held = int(state.step) <= member.preset.train.presence_delay and failure in OF_PRESENCE
+            note(member, None if is_held else failure, bound)
         return [i for i, member in enumerate(population.members) if member.collapsed is not None]
 
 
