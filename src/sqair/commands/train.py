@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 import tyro
 
 from sqair.commands.common import Command, Flag, choose_device, command_line, finish, optional, parse_as, replaced
+from sqair.commands.recipe_words import recipe_lines
 from sqair.config import (
     AUTHORS_SWITCHES,
     PAPER_SWITCHES,
@@ -31,7 +32,6 @@ from sqair.training.recipe import (
     PAPER_RECIPE,
     PAPER_VRNN_RECIPE,
     SCALED,
-    SMALL,
     beginning_scale,
     following,
     for_digits,
@@ -346,36 +346,11 @@ class Train(Command):
         return dataclasses.replace(chosen, train=recipe(steps))
 
     def _say_recipe(self, chosen: Preset) -> None:
-        """Say what follows the number of steps and the digits, where those are not the preset's own."""
-        open_ones = [name for name in self._left_open() if name != FIRST_STEPS]
-        if open_ones and chosen.train.steps != PRESETS[self.preset].train.steps:
-            values = ", ".join(f"{name} {getattr(chosen.train, name)}" for name in open_ones)
-            self.common.say(f"the recipe for {chosen.train.steps} steps: {values}")
-        if changed := self._for_digits(chosen):
-            self.common.say(f"the recipe for these digits and pixels: {', '.join(changed)}")
-        if self._is_risky(chosen):
-            self.common.say(
-                "digits this small may be left out, by one seed in three; --members 3 trains three and takes the best"
-            )
-
-    def _is_risky(self, chosen: Preset) -> bool:
-        """Whether a single SQAIR is to learn, from the start, digits that are smaller than the preset's."""
-        train, data = chosen.train, chosen.data
-        if self.resume or train.start or train.members > 1 or train.sweep or train.first_scale_steps:
-            return False
-        return chosen.model.kind == "sqair" and data.digit_scale < SMALL * PRESETS[self.preset].data.digit_scale
-
-    def _for_digits(self, chosen: Preset) -> list[str]:
-        """What follows the size of digits and the output std, where that is not the preset's own."""
-        if self.resume or self.recipe == "paper":
-            return []
-        own = PRESETS[self.preset]
-        fitting = for_digits(own, chosen.data.digit_scale, chosen.model.output_std, chosen.data.first_scale)
-        before, wanted, found = in_words(own), in_words(fitting), in_words(chosen)
-        said = [f"{name} {value}" for name, value in found.items() if before[name] != value == wanted[name]]
-        if chosen.train.first_scale_steps:
-            said.insert(0, f"first_scale {chosen.data.first_scale:g} for {chosen.train.first_scale_steps} steps")
-        return said
+        """Say what was decided for a new training."""
+        if self.resume:
+            return
+        for line in recipe_lines(chosen, PRESETS[self.preset], self._left_open(), follows_digits=self.recipe == "fast"):
+            self.common.say(line)
 
 
 def repeated(flag: str, arguments: Sequence[str]) -> list[str]:
@@ -389,12 +364,6 @@ def repeated(flag: str, arguments: Sequence[str]) -> list[str]:
         is_open = word == flag or word.startswith(f"{flag}=") or (is_open and is_value)
         words.append(word)
     return words
-
-
-def in_words(chosen: Preset) -> dict[str, str]:
-    """The values of what follows the size of digits."""
-    limits = " ".join(f"{limit:g}" for limit in chosen.model.scale_limits)
-    return {"scale_limits": limits, "discovery_cost": f"{chosen.train.discovery_cost:g}"}
 
 
 def fitted(chosen: Preset, path: Path) -> Preset:
