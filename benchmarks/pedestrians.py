@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.cameras import BORDER, FOLDER, FRAMES, SIZE
 from benchmarks.flags import add_record_flags
-from benchmarks.population import gather
+from benchmarks.population import gather, members_of
 from benchmarks.record import circumstances, write_record
 from sqair.cli import main as sqair
 from sqair.commands.common import launch_whole_loops
@@ -37,7 +37,6 @@ from sqair.evaluation import counting, evaluate
 from sqair.settings import to_dict
 from sqair.training.checkpoint import load_model, read_card
 from sqair.training.resume import newest
-from sqair.training.runs import MEMBERS
 
 PRESET = "sqair-pedestrians"
 SEQUENCES = 3500
@@ -100,13 +99,6 @@ def outcome(folder: Path) -> str | None:
         return None
 
 
-def models(folder: Path) -> list[Path]:
-    """The members of a run, or the one model that it is."""
-    if not (folder / MEMBERS).is_dir():
-        return [folder]
-    return sorted((folder / MEMBERS).iterdir(), key=lambda path: int(path.name))
-
-
 def tested(folder: Path, source: FileSource, particles: int, seed: int) -> dict[str, Any]:
     """What a record says of a model: bounds and counting on all test sequences, also for each true number of people."""
     model, training = load_model(folder), read_card(folder)["training"]
@@ -143,7 +135,7 @@ def measured(given: argparse.Namespace, file: Path, source: FileSource, save: Ca
         if notes.preset.train.steps != given.steps:
             raise UserError(f"{folder} was begun with {notes.preset.train.steps} steps; choose another --out")
         about = {"sequences": count, "outcome": ended, "steps": notes.step, "minutes": round(notes.seconds / 60, 2)}
-        for path in models(folder):
+        for path in members_of(folder):
             rows.append(about | tested(path, source, given.particles, given.seed))
             print(json.dumps({name: value for name, value in rows[-1].items() if name != "by_number"}), flush=True)
         save(rows, notes.preset)

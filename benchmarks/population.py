@@ -28,9 +28,17 @@ from sqair.model import SequenceModel
 from sqair.settings import to_dict
 from sqair.training.checkpoint import load_model, read_card
 from sqair.training.resume import newest
+from sqair.training.runs import MEMBERS
 
 COUNTING = 0.98
 """What `counting` must reach."""
+
+
+def members_of(run: Path) -> list[Path]:
+    """The members of a run, or the one model that it is."""
+    if not (run / MEMBERS).is_dir():
+        return [run]
+    return sorted((run / MEMBERS).iterdir(), key=lambda path: int(path.name))
 
 
 def look(folder: Path, source: Source, sequences: int, particles: int, seed: int) -> dict[str, Any]:
@@ -70,9 +78,9 @@ def main() -> None:
     preset = newest(given.run).notes.preset
     data = preset.data if given.digits is None else dataclasses.replace(preset.data, digits=given.digits)
     source, rows = open_data(data, "test"), []
-    for folder in sorted((given.run / "members").iterdir(), key=lambda path: int(path.name)):
+    for number, folder in enumerate(members_of(given.run)):
         training = read_card(folder)["training"]
-        about = {"member": int(folder.name), "seed": training["train"]["seed"], "step": training["step"]}
+        about = {"member": number, "seed": training["train"]["seed"], "step": training["step"]}
         about["validation_bound"] = training.get("validation_bound")
         rows.append(about | look(folder, source, given.sequences, given.particles, given.seed))
         print(json.dumps(rows[-1]), flush=True)

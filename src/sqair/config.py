@@ -198,8 +198,8 @@ class TrainConfig:
     """Gradient estimator for presence; see objective.py."""
     normalise_nvil: bool = True
     """NVIL: divide the learning signal by its running deviation, as its authors do; this biases the gradient."""
-    optimiser: Literal["adam", "rmsprop"] = "adam"
-    """Adam, or RMSprop as TensorFlow has it (paper)."""
+    optimiser: Literal["adam", "muon", "rmsprop"] = "adam"
+    """Adam; Muon, which makes the steps of matrices orthogonal; or RMSprop as TensorFlow has it (paper)."""
     learning_rate: float = 6e-4
     """Its largest value."""
     warm_up: int = 500

@@ -9,7 +9,7 @@ Axes: T frames, N slots, W what, H hidden units, Y, X, C frame.
 """
 
 import abc
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -82,10 +82,16 @@ class SequenceModel(eqx.Module):
     frames_are_independent: ClassVar[bool] = False
     """Whether nothing passes from frame to frame; then frames train as sequences of one, and bounds are per frame."""
 
-    @property
-    def drawn_apart(self) -> ImageModel | None:
-        """What draws frames of their objects alone, if drawing changes no state: then it may be done later."""
+    def drawn_of(self, state: State, info: Info) -> Any:
+        """All that a frame is drawn of, after `step` from `state`, if drawing changes no state: it may be done later.
+
+        None where it may not.
+        """
         return None
+
+    def log_likelihood(self, x: Float[Array, "Y X C"], drawn_of: Any) -> Float[Array, ""]:
+        """log p(x_t | z_t), given what `drawn_of` tells."""
+        raise TypeError(f"frames of {type(self).__name__} are drawn by its step only")
 
     @abc.abstractmethod
     def initial(self) -> State:
@@ -186,10 +192,13 @@ class SQAIR(SequenceModel):
         self.background = make_background(config)
         self.config = config
 
-    @property
-    def drawn_apart(self) -> ImageModel | None:
-        """Algorithm 1, unless the objects stand before a background, which learns from what they leave of it."""
-        return self.image if self.background is None else None
+    def drawn_of(self, state: State, info: Info) -> Objects | None:
+        """The objects, unless they stand before a background, which learns from what they leave of it."""
+        return info.objects if self.background is None else None
+
+    def log_likelihood(self, x: Float[Array, "Y X C"], drawn_of: Objects) -> Float[Array, ""]:
+        """Algorithm 1."""
+        return self.image.log_likelihood(x, drawn_of)
 
     def initial(self) -> State:
         """No objects."""

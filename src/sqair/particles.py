@@ -78,9 +78,9 @@ def run_batch(
 
     Time is the outer loop, so that its gradient can be arranged (loops/). Frames from `length` on are encoded, but not
     inferred, and their numbers are zero: one compiled program serves a whole curriculum. Where no later frame waits for
-    it, the likelihood of all frames is computed after the loop, at once.
+    it, the likelihood of all frames is computed after the loop, at once. Resampling needs its value before: then frames
+    are drawn twice, and only the second time has a gradient.
     """
-    image = model.drawn_apart if uniforms is None else None
     parameters, rest = eqx.partition(model, eqx.is_inexact_array)
     batch, particles = noise.pres.shape[:2]
     start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, particles, *leaf.shape)), model.initial())
@@ -89,24 +89,25 @@ def run_batch(
         parameters: SequenceModel, states: State, encodings: Array, now: tuple
     ) -> tuple[State, tuple[Summary, Any]]:
         frames, noise, restraint, uniform = now
-        states = jax.vmap(jax.vmap(lambda state: limited(state, limit)))(states)
+        before = jax.vmap(jax.vmap(lambda state: limited(state, limit)))(states)
         of_particles = jax.vmap(eqx.combine(parameters, rest).step, in_axes=(0, None, None, 0, None))
-        states, info = jax.vmap(of_particles, in_axes=(0, 0, 0, 0, None))(states, frames, encodings, noise, restraint)
+        states, info = jax.vmap(of_particles, in_axes=(0, 0, 0, 0, None))(before, frames, encodings, noise, restraint)
         if uniform is not None:
             ancestors = jax.vmap(resample)(uniform, jax.lax.stop_gradient(info.log_weight))
             states = jax.vmap(descend)(states, ancestors)
-        if image is not None:
-            return states, (summarise(info._replace(log_likelihood=jnp.zeros_like(info.log_p))), info.objects)
-        return states, (summarise(info), None)
+        drawn_of = jax.vmap(jax.vmap(model.drawn_of))(before, info)
+        if drawn_of is not None:
+            info = info._replace(log_likelihood=jnp.zeros_like(info.log_p))
+        return states, (summarise(info), drawn_of)
 
     frames_by_time, encodings = (jnp.moveaxis(leaf, 1, 0) for leaf in (frames, jax.vmap(model.encode)(frames)))
     noise_by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 2, 0), noise)
     data = (frames_by_time, noise_by_time, restraint, None if uniforms is None else uniforms.T)
-    _, (summary, objects) = scan(step, parameters, start, encodings, data, length, halved=halved)
-    if image is not None:
-        of_particles = jax.vmap(image.log_likelihood, in_axes=(None, 0))
+    _, (summary, drawn_of) = scan(step, parameters, start, encodings, data, length, halved=halved)
+    if drawn_of is not None:
+        of_particles = jax.vmap(model.log_likelihood, in_axes=(None, 0))
         # time and batch as one axis: with both, a compiler finds worse layouts
-        together = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (frames_by_time, objects))
+        together = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (frames_by_time, drawn_of))
         likelihood = jax.vmap(of_particles)(*together).reshape(-1, batch, particles)
         was_seen = (jnp.arange(len(likelihood)) < length)[:, None, None]
         summary = summary._replace(log_likelihood=jnp.where(was_seen, likelihood, 0.0))

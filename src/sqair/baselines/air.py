@@ -40,10 +40,13 @@ class AIR(SequenceModel):
         self.discovery_prior = DiscoveryPrior(config, 0, key=keys[3])
         self.config = config
 
-    @property
-    def drawn_apart(self) -> ImageModel:
-        """Always so: no frame knows of another."""
-        return self.image
+    def drawn_of(self, state: State, info: Info) -> Objects:
+        """The objects: no frame knows of another."""
+        return info.objects
+
+    def log_likelihood(self, x: Float[Array, "Y X C"], drawn_of: Objects) -> Float[Array, ""]:
+        """Algorithm 1."""
+        return self.image.log_likelihood(x, drawn_of)
 
     def initial(self) -> State:
         """No objects, and no hidden states."""

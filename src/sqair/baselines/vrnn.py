@@ -182,6 +182,17 @@ class VRNN(SequenceModel):
         canvas = self.psi_dec(z_features, output)
         return self._finish(state, z, p.log_prob(z), canvas, self.psi_x(canvas), z_features)
 
+    def drawn_of(self, state: State, info: Info) -> tuple[Float[Array, " H"], Float[Array, " Z"]]:
+        """o_t and z_t."""
+        return state.temporal[0], info.objects.what[0]
+
+    def log_likelihood(
+        self, x: Float[Array, "Y X C"], drawn_of: tuple[Float[Array, " H"], Float[Array, " Z"]]
+    ) -> Float[Array, ""]:
+        """log p(x_t | z_t, o_t)."""
+        output, z = drawn_of
+        return self.log_prob(x, self.psi_dec(self.psi_z(z), output))
+
     def log_prob(self, x: Float[Array, "Y X C"], canvas: Float[Array, "Y X C"]) -> Float[Array, ""]:
         """log p(x_t | z_t, o_t), given its mean."""
         return self.pixels.log_prob(x, canvas)

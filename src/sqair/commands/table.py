@@ -14,7 +14,7 @@ ROWS = ("sqair-conv", "sqair-mlp", "air-mlp", "vrnn-conv", "vrnn-mlp")
 """Models of the table; they are called as their presets."""
 IN_OUT = "sqair-mlp-in-out"
 """The model of App. F, shown below them."""
-SIZES = {"gpu": (10_000, 1000, 100_000), "cpu": (200, 50, 4_000)}
+SIZES = {"gpu": (10_000, 1000, 1_000_000), "cpu": (200, 50, 4_000)}
 """Sequences, particles and sequences that addition learns from, unless they are given."""
 
 
@@ -38,7 +38,7 @@ class Table(Command):
     """Test sequences of each model's own data."""
     particles: Annotated[int | None, optional("INT", "1000 on a GPU, 50 on a CPU")] = None
     """K of the IWAE and FIVO bounds."""
-    addition: Annotated[int | None, optional("INT", "100000 on a GPU, 4000 on a CPU")] = None
+    addition: Annotated[int | None, optional("INT", "1000000 on a GPU, 4000 on a CPU")] = None
     """Sequences from which the classifier of addition learns; 0 leaves addition out."""
     digits: Annotated[str | None, optional("STR", "those each model was trained on")] = None
     """mnist, strokes, or a folder with the four MNIST files."""

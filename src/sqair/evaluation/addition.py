@@ -28,7 +28,7 @@ from sqair.config import DataConfig, UserError
 from sqair.data import MOTIONS, Digits, GeneratedSource, Sequences, Source, open_data
 from sqair.distributions import Noise
 from sqair.evaluation.blocks import in_blocks
-from sqair.evaluation.evaluate import ROWS, check_frames, evenly
+from sqair.evaluation.evaluate import PRODUCTS, ROWS, check_frames, evenly
 from sqair.image import as_frames
 from sqair.model import SequenceModel
 from sqair.networks import MLP
@@ -39,6 +39,10 @@ HIDDEN = 256
 """Units of each of the two hidden layers."""
 PER_DIGIT = 5
 """Sequences to learn from for each digit of the pool."""
+MOST_TESTS = 10_000
+"""Sequences to stop by, and to test on, at most: as many as the test set has."""
+MANY = 300_000
+"""Sequences from which on the classifier learns in larger steps, and is looked at less often."""
 FIT, HELD_OUT, SAME = 101, 102, 103
 """Seeds of the lists of sequences to learn from, to stop by and to test on."""
 
@@ -63,6 +67,10 @@ class Schooling:
     """... and how often."""
 
 
+LONG = Schooling(batch=1024, every=1000, patience=6)
+"""For many sequences."""
+
+
 class Lesson(NamedTuple):
     """Frames as the classifier sees them, and their sums."""
 
@@ -79,7 +87,7 @@ def addition(
     seed: int = 1,
     schooling: Schooling | None = None,
 ) -> dict[str, Any]:
-    """Train the classifier on `sequences` and test it on `tests` more (a tenth, unless given) by both protocols.
+    """Train the classifier on `sequences` and test it on `tests` more by both protocols: a tenth, unless given.
 
     `seed` is that of the test set and of the classifier. Accuracies are shares of frames; their standard errors are
     over sequences, whose frames are alike. `addition_chance` is reached by always naming the most frequent sum.
@@ -88,13 +96,14 @@ def addition(
         raise UserError(f"addition needs digits of known classes, which {data.name} has not; use {', '.join(MOTIONS)}")
     if sequences < 10:
         raise UserError(f"addition needs at least 10 sequences to learn from, not {sequences}")
-    tests = max(1, sequences // 10) if tests is None else tests
+    tests = min(MOST_TESTS, max(1, sequences // 10)) if tests is None else tests
+    schooling = schooling or (LONG if sequences >= MANY else Schooling())
     seen = pool(open_data(data, "train"), sequences)
     fit, held_out, same = (
         lesson(model, seen, count, number) for count, number in ((sequences, FIT), (tests, HELD_OUT), (tests, SAME))
     )
     unseen = lesson(model, open_data(data, "test"), tests, seed)
-    classifier, steps = learn(jax.random.key(seed), fit, held_out, schooling or Schooling())
+    classifier, steps = learn(jax.random.key(seed), fit, held_out, schooling)
     results: dict[str, Any] = {"addition_sequences": sequences, "addition_steps": steps}
     for name, test in (("same", same), ("unseen", unseen)):
         right = np.asarray(correct(classifier, test)).mean(1)
@@ -120,7 +129,7 @@ def lesson(model: SequenceModel, source: Source, count: int, seed: int) -> Lesso
         data = source.fixed(here, seed, first)
         check_frames(model, data.frames)
         frames = jnp.asarray(data.frames)[jnp.arange(batch) % here]  # the last batch is filled up: one shape serves
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision(PRODUCTS):
             features = batch_features(model, frames)[:here]
         parts.append(Lesson(features, jnp.asarray(frame_sums(data))))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)

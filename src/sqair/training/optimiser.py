@@ -1,5 +1,6 @@
-"""Optimisers: Adam, or the RMSprop of the authors' program; clipping; steps with bad gradients are skipped."""
+"""Optimisers: Adam, Muon, or the RMSprop of the authors' program; clipping; steps with bad gradients are skipped."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from sqair.config import TrainConfig
 from sqair.training.curriculum import learning_rate
+from sqair.training.muon import scale_by_muon
 
 BASELINE_RATE = 10.0
 """NVIL's baseline learns so many times faster than the model, since it must follow the model's bound."""
@@ -39,6 +41,9 @@ class GuardState(NamedTuple):
 def model_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     """The optimiser of the model. Its state counts skipped steps: `notfinite_count` in a row, `total_notfinite`."""
     schedule = learning_rate(config)
+    if config.optimiser == "muon":
+        rule = optax.chain(scale_by_muon(), optax.scale_by_learning_rate(schedule))
+        return guarded(rule, config.clip, config.spike, whole=False)
     rule = rmsprop(schedule) if config.optimiser == "rmsprop" else optax.adam(schedule)
     return guarded(rule, config.clip, config.spike)
 
@@ -57,18 +62,24 @@ def rmsprop(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
     return optax.rmsprop(rate, decay=0.9, eps=1e-10, initial_scale=1.0, eps_in_sqrt=True, momentum=0.9)
 
 
-def guarded(rule: optax.GradientTransformation, clip: float, spike: float = 0.0) -> optax.GradientTransformation:
+def guarded(
+    rule: optax.GradientTransformation, clip: float, spike: float = 0.0, *, whole: bool = True
+) -> optax.GradientTransformation:
     """`rule` after clipping to the global norm `clip` (0 for none), left out where a gradient is bad.
 
     That is one that is not finite, or with a norm more than `spike` times (0 for any) its running mean. The mean
     follows such gradients too, each as if it were no larger than that: ones that stay large are soon not left out.
 
-    All parameters are one vector to it, so that a step of the optimiser is a few operations, not a few for each array.
+    All parameters are one vector to it, so that a step of the optimiser is a few operations, not a few for each array;
+    but not to a `rule` that must know which of them belong together (`whole=False`).
     """
+
+    def as_given(vector: Float[Array, " P"], as_tree: Callable[[Array], Any]) -> Any:
+        return vector if whole else as_tree(vector)
 
     def begin(params: optax.Params) -> GuardState:
         none = jnp.zeros((), jnp.int32)
-        inner = rule.init(ravel_pytree(params)[0])
+        inner = rule.init(as_given(*ravel_pytree(params)))
         return GuardState(none, jnp.array(True), none, inner, jnp.zeros(()), jnp.ones(()))
 
     def update(
@@ -80,10 +91,12 @@ def guarded(rule: optax.GradientTransformation, clip: float, spike: float = 0.0)
         limit = jnp.where(state.norm > 0, spike * state.norm, jnp.inf) if spike > 0 else jnp.inf
         good = jnp.isfinite(norm) & (norm <= limit)
         scale = jnp.minimum(1.0, clip / norm) if clip > 0 else 1.0
-        moved, inner = rule.update(jnp.where(good, scale * vector, 0.0), state.inner_state, None)
+        given = as_given(jnp.where(good, scale * vector, 0.0), as_tree)
+        moved, inner = rule.update(given, state.inner_state, None)
         kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), inner, state.inner_state)
         in_a_row, total = jnp.where(good, 0, state.notfinite_count + 1), state.total_notfinite + ~good
-        moved = as_tree(jnp.where(good, state.rate * jnp.asarray(moved), 0.0))
+        moved = jax.tree.map(lambda leaf: jnp.where(good, state.rate * leaf, 0.0), moved)
+        moved = as_tree(jnp.asarray(moved)) if whole else moved
         mean = _running(state.norm, jnp.where(jnp.isfinite(norm), jnp.minimum(norm, limit), jnp.nan))
         return moved, GuardState(in_a_row, good, total, kept, mean, state.rate)
 
