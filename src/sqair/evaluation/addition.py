@@ -87,7 +87,7 @@ def addition(
     seed: int = 1,
     schooling: Schooling | None = None,
 ) -> dict[str, Any]:
-    """Train the classifier on `sequences` and test it on `tests` more by both protocols: a tenth, unless given.
+    """Train the classifier on `sequences` and test it on `tests` more by both protocols: a tenth, at most MOST_TESTS.
 
     `seed` is that of the test set and of the classifier. Accuracies are shares of frames; their standard errors are
     over sequences, whose frames are alike. `addition_chance` is reached by always naming the most frequent sum.

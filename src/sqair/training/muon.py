@@ -86,7 +86,7 @@ def either(first: Array | None, second: Array | None) -> Array | None:
 def steps_along(tree: PyTree) -> PyTree:
     """Every matrix made orthogonal; those of one shape together, since many small products cost as many launches."""
     leaves, shape = jax.tree.flatten(tree)
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     wide = [as_wide(leaf) for leaf in leaves]
     for number, matrix in enumerate(wide):
         groups[matrix.shape].append(number)
