@@ -3,13 +3,14 @@
 The input of the classifier is the posterior mean of what times presence, slot after slot; of VRNN, which has neither,
 the mean of its latent vector. Means are those along the most probable path: every Gaussian gives its mean to the next,
 and an object is present if that is more probable than not. So the input is a function of the frames, without noise, and
-the same few lines serve all models, as does the classifier.
+the same few lines serve all models, as does the classifier. A sum does not depend on the order of what is added, so it
+learns from each frame with its slots in a new order.
 
 It learns from sequences of training digits. Two tests, never mixed: `same`, new sequences of the very digits that it
 learnt from, and `unseen`, the test set. So that it has met every digit of the former, the digits are a pool of at most
 a fifth as many as sequences: one is in five sequences on average, and in none with probability e^-5.
 
-Axes: S sequences, T frames, F = N W features, 19 sums, Y, X, C frame, B examples of a step.
+Axes: S sequences, T frames, N slots, W what, 19 sums, Y, X, C frame, B examples of a step.
 """
 
 import dataclasses
@@ -74,7 +75,7 @@ LONG = Schooling(batch=1024, every=1000, patience=6)
 class Lesson(NamedTuple):
     """Frames as the classifier sees them, and their sums."""
 
-    features: Float[Array, "S T F"]
+    features: Float[Array, "S T N W"]
     sums: Int[Array, "S T"]
 
 
@@ -148,18 +149,17 @@ def frame_sums(data: Sequences) -> Int[ndarray, "S T"]:
 @eqx.filter_jit
 def batch_features(
     model: SequenceModel, frames: Float[Array, "S T Y X"] | Float[Array, "S T Y X C"]
-) -> Float[Array, "S T F"]:
+) -> Float[Array, "S T N W"]:
     """What the classifier sees of each frame of each sequence."""
     model = in_blocks(model)
     return jax.vmap(lambda each: features(model, as_frames(each)))(frames)
 
 
-def features(model: SequenceModel, frames: Float[Array, "T Y X C"]) -> Float[Array, "T F"]:
+def features(model: SequenceModel, frames: Float[Array, "T Y X C"]) -> Float[Array, "T N W"]:
     """The posterior mean of what times presence in every slot; of VRNN the mean of its latent vector."""
     noise = model.noise(jax.random.key(0), frames.shape[0])
     objects = model.observe(None, frames, noise=no_noise(noise))[1].objects
-    what = objects.pres[..., None] * objects.what if model.has_objects else objects.what
-    return what.reshape(frames.shape[0], -1)
+    return objects.pres[..., None] * objects.what if model.has_objects else objects.what
 
 
 def no_noise(noise: Noise) -> Noise:
@@ -197,16 +197,17 @@ def _learn(key: PRNGKeyArray, fit: Lesson, held_out: Lesson, schooling: Schoolin
     adam = optax.scale_by_adam()
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), fit)
     key_start, key_steps = jax.random.split(key)
-    first, rest = eqx.partition(
-        MLP((fit.features.shape[-1], HIDDEN, HIDDEN, SUMS), key=key_start, gain=0.1), eqx.is_array
-    )
+    size = math.prod(fit.features.shape[-2:])
+    first, rest = eqx.partition(MLP((size, HIDDEN, HIDDEN, SUMS), key=key_start, gain=0.1), eqx.is_array)
 
     def step(
         number: Int[Array, ""], now: tuple[MLP, optax.OptState, Float[Array, ""]]
     ) -> tuple[MLP, optax.OptState, Float[Array, ""]]:
         classifier, state, rate = now
-        chosen = jax.random.randint(jax.random.fold_in(key_steps, number), (schooling.batch,), 0, flat.sums.shape[0])
-        slope = jax.grad(lambda it: loss(eqx.combine(it, rest), flat.features[chosen], flat.sums[chosen]))(classifier)
+        key_chosen, key_order = jax.random.split(jax.random.fold_in(key_steps, number))
+        chosen = jax.random.randint(key_chosen, (schooling.batch,), 0, flat.sums.shape[0])
+        seen, sums = reordered(key_order, flat.features[chosen]), flat.sums[chosen]
+        slope = jax.grad(lambda it: loss(eqx.combine(it, rest), seen, sums))(classifier)
         updates, state = adam.update(slope, state)
         return eqx.apply_updates(classifier, jax.tree.map(lambda leaf: -rate * leaf, updates)), state, rate
 
@@ -235,12 +236,18 @@ def _learn(key: PRNGKeyArray, fit: Lesson, held_out: Lesson, schooling: Schoolin
     return eqx.combine(end.best, rest), end.rounds
 
 
-def logits(classifier: MLP, features: Float[Array, "*batch F"]) -> Float[Array, "*batch 19"]:
+def reordered(key: PRNGKeyArray, features: Float[Array, "B N W"]) -> Float[Array, "B N W"]:
+    """Each example's slots in an order of its own."""
+    order = jnp.argsort(jax.random.uniform(key, features.shape[:2]), axis=1)
+    return jnp.take_along_axis(features, order[..., None], 1)
+
+
+def logits(classifier: MLP, features: Float[Array, "*batch N W"]) -> Float[Array, "*batch 19"]:
     """Of the sums, for any number of frames."""
-    return jnp.vectorize(classifier, signature="(f)->(c)")(features)
+    return jnp.vectorize(lambda what: classifier(what.reshape(-1)), signature="(n,w)->(c)")(features)
 
 
-def loss(classifier: MLP, features: Float[Array, "*batch F"], sums: Int[Array, "*batch"]) -> Float[Array, ""]:
+def loss(classifier: MLP, features: Float[Array, "*batch N W"], sums: Int[Array, "*batch"]) -> Float[Array, ""]:
     """Cross-entropy."""
     return optax.softmax_cross_entropy_with_integer_labels(logits(classifier, features), sums).mean()
 
