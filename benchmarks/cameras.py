@@ -20,6 +20,7 @@ import argparse
 import dataclasses
 import importlib.util
 import json
+import math
 import os
 import tempfile
 import time
@@ -30,7 +31,7 @@ import jax
 import numpy as np
 
 from benchmarks.flags import add_record_flags
-from benchmarks.population import members_of
+from benchmarks.population import members_of, number_of
 from benchmarks.record import RECORDS, write_record
 from benchmarks.rival import SHOWN, Case, made, measured, shown
 from sqair.cli import main as sqair
@@ -46,6 +47,7 @@ from sqair.settings import to_dict
 from sqair.tracking import track
 from sqair.tracks import Tracks, Truth, read_truth
 from sqair.training.checkpoint import read_card
+from sqair.training.runs import MEMBERS
 
 FOLDER, FRAMES = "pets09-s2l1", "frames.npz"
 SIZE = (576, 768)
@@ -157,16 +159,19 @@ def tested(case: Case, folder: Path) -> dict[str, Any]:
 def all_tested(case: Case, folder: Path) -> dict[str, Any]:
     """What a record says of a fit: the member with the best bound, and in `members` what is measured of each."""
     found = [tested(case, each) for each in members_of(folder)]
-    best = max(found, key=lambda row: row.get("validation_bound") or 0.0)
+    bounds = [row.get("validation_bound") for row in found]
+    best = max(zip(found, bounds, strict=True), key=lambda pair: -math.inf if pair[1] is None else pair[1])[0]
     same = ("camera", "true_sizes", "model")
     return best | {"members": [{name: row[name] for name in row if name not in same} for row in found]}
 
 
-def curve(folder: Path) -> list[dict[str, Any]]:
-    """The bounds of a run at its evaluations; none where there is but a model."""
-    file = folder / "metrics.jsonl"
+def curve(model: Path) -> list[dict[str, Any]]:
+    """The bounds of a run, or of a member of it, at its evaluations; none where there is but a model."""
+    member = number_of(model)
+    file = (model.parent.parent if model.parent.name == MEMBERS else model) / "metrics.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    return [{name: row[name] for name in ("step", "train_bound", "validation_bound")} for row in rows]
+    names = ("step", "train_bound", "validation_bound")
+    return [{name: row[name] for name in names} for row in rows if row.get("member", 0) == member]
 
 
 def crop_counting(case: Case, found: Tracks) -> float:

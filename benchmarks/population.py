@@ -41,6 +41,11 @@ def members_of(run: Path) -> list[Path]:
     return sorted((run / MEMBERS).iterdir(), key=lambda path: int(path.name))
 
 
+def number_of(model: Path) -> int:
+    """Which member of its run a model is; 0 of one that stands for itself."""
+    return int(model.name) if model.parent.name == MEMBERS else 0
+
+
 def look(folder: Path, source: Source, sequences: int, particles: int, seed: int) -> dict[str, Any]:
     """Bounds, counting and rediscoveries of one member; tracks are not scored, which would take longer."""
     model = load_model(folder)
@@ -78,9 +83,9 @@ def main() -> None:
     preset = newest(given.run).notes.preset
     data = preset.data if given.digits is None else dataclasses.replace(preset.data, digits=given.digits)
     source, rows = open_data(data, "test"), []
-    for number, folder in enumerate(members_of(given.run)):
+    for folder in members_of(given.run):
         training = read_card(folder)["training"]
-        about = {"member": number, "seed": training["train"]["seed"], "step": training["step"]}
+        about = {"member": number_of(folder), "seed": training["train"]["seed"], "step": training["step"]}
         about["validation_bound"] = training.get("validation_bound")
         rows.append(about | look(folder, source, given.sequences, given.particles, given.seed))
         print(json.dumps(rows[-1]), flush=True)

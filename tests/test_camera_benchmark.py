@@ -193,3 +193,32 @@ def test_the_parts_of_a_made_camera():
     assert (case.train, case.test) == ((0, 10), (10, 16))
     assert isinstance(case.truth, Truth)
     assert dataclasses.is_dataclass(case.clip)
+
+
+def test_of_several_members_the_best_bound_speaks_for_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Every member is followed and keeps its own curve; folders of members that never had a bound are missing."""
+    bounds = {0: -7.0, 2: -3.0, 10: None}
+    for number in bounds:
+        (tmp_path / "members" / str(number)).mkdir(parents=True)
+    lines = [
+        {"step": step, "member": member, "train_bound": 0.0, "validation_bound": step + member}
+        for step in (1, 2)
+        for member in bounds
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    def tested(_: Case, folder: Path) -> dict:
+        number = int(folder.name)
+        same = dict.fromkeys(("camera", "true_sizes", "model"))
+        return {"seed": number, "validation_bound": bounds[number], "curve": cameras.curve(folder), **same}
+
+    monkeypatch.setattr(cameras, "tested", tested)
+    found = cameras.all_tested(made(Camera("street", 20)), tmp_path)
+    assert found["seed"] == 2
+    assert [row["seed"] for row in found["members"]] == [0, 2, 10]
+    assert [[line["validation_bound"] for line in row["curve"]] for row in found["members"]] == [
+        [1, 2],
+        [3, 4],
+        [11, 12],
+    ]
+    assert cameras.curve(tmp_path / "elsewhere") == []

@@ -89,13 +89,14 @@ def run_batch(
         parameters: SequenceModel, states: State, encodings: Array, now: tuple
     ) -> tuple[State, tuple[Summary, Any]]:
         frames, noise, restraint, uniform = now
+        here = eqx.combine(parameters, rest)
         before = jax.vmap(jax.vmap(lambda state: limited(state, limit)))(states)
-        of_particles = jax.vmap(eqx.combine(parameters, rest).step, in_axes=(0, None, None, 0, None))
+        of_particles = jax.vmap(here.step, in_axes=(0, None, None, 0, None))
         states, info = jax.vmap(of_particles, in_axes=(0, 0, 0, 0, None))(before, frames, encodings, noise, restraint)
         if uniform is not None:
             ancestors = jax.vmap(resample)(uniform, jax.lax.stop_gradient(info.log_weight))
             states = jax.vmap(descend)(states, ancestors)
-        drawn_of = jax.vmap(jax.vmap(model.drawn_of))(before, info)
+        drawn_of = jax.vmap(jax.vmap(here.drawn_of))(before, info)
         if drawn_of is not None:
             info = info._replace(log_likelihood=jnp.zeros_like(info.log_p))
         return states, (summarise(info), drawn_of)

@@ -1,6 +1,8 @@
 """Muon: what its steps are, which parameters take them, and that training with it goes on exactly."""
 
+import dataclasses
 import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from sqair.config import TrainConfig
+from sqair.config import Preset, TrainConfig
+from sqair.training.loop import Progress, train
 from sqair.training.muon import USUAL, orthogonal, scale_by_muon, steps_along
 from sqair.training.optimiser import model_optimiser
 
@@ -66,41 +69,79 @@ def test_filters_are_matrices_with_a_row_for_each_map() -> None:
 
 
 def test_what_is_no_matrix_goes_by_adam() -> None:
+    """Biases, numbers, narrow weights, and pictures, which are no weights however large they are."""
     rng = np.random.default_rng(0)
-    shapes = {"bias": (20,), "number": (), "narrow": (20, 7), "last_filters": (1, 32, 3, 3), "wide": (16, 16)}
-    params = {name: jnp.zeros(shape) for name, shape in shapes.items()}
+    shapes = {
+        "a": {"weight": (16, 16), "bias": (20,)},
+        "b": {"weight": (20, 7), "number": ()},
+        "c": {"weight": (1, 32, 3, 3), "weight_hh": (24, 8)},
+        "d": {"picture": (50, 50, 1), "mix": (9, 9)},
+    }
+    taken = {("a", "weight"), ("c", "weight_hh")}
+    params = {name: {part: jnp.zeros(shape) for part, shape in each.items()} for name, each in shapes.items()}
     muon, adam = scale_by_muon(), optax.scale_by_adam()
     ours, theirs = muon.init(params), adam.init(params)
     for _ in range(3):
-        slopes = {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+        slopes = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), params)
         found, ours = muon.update(slopes, ours)
         wanted, theirs = adam.update(slopes, theirs)
-        for name in shapes:
-            if name == "wide":
-                assert not np.allclose(found[name], wanted[name], atol=0.05)  # type: ignore[index]
-            else:
-                np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5)  # type: ignore[index]
+        for name, each in shapes.items():
+            for part in each:
+                pair = np.asarray(found[name][part]), np.asarray(wanted[name][part])  # type: ignore[index]
+                if (name, part) in taken:
+                    assert not np.allclose(*pair, atol=0.05)
+                else:
+                    np.testing.assert_allclose(*pair, rtol=1e-5)
 
 
 def test_the_momentum_is_nesterovs() -> None:
     """After gradients A and B the step is along .95 m + .05 B, m being .95 (.05 A) + .05 B."""
     a, b = matrix(8, 8, 5), matrix(8, 8, 6)
     rule = scale_by_muon()
-    state = rule.init({"w": jnp.zeros((8, 8))})
-    _, state = rule.update({"w": jnp.asarray(a)}, state)
-    step, _ = rule.update({"w": jnp.asarray(b)}, state)
+    state = rule.init({"weight": jnp.zeros((8, 8))})
+    _, state = rule.update({"weight": jnp.asarray(a)}, state)
+    step, _ = rule.update({"weight": jnp.asarray(b)}, state)
     mean = 0.95 * 0.05 * a + 0.05 * b
     wanted = steps_along({"w": jnp.asarray(0.95 * mean + 0.05 * b)})
-    np.testing.assert_allclose(step["w"], wanted["w"], rtol=1e-3, atol=1e-5)  # type: ignore[index]
+    np.testing.assert_allclose(step["weight"], wanted["w"], rtol=1e-3, atol=1e-5)  # type: ignore[index]
 
 
 def test_bad_gradients_are_left_out_and_counted() -> None:
+    """The momentum does not hear of them, and the next step is as if they had not been."""
     rule = model_optimiser(TrainConfig(optimiser="muon", warm_up=0))
-    params = {"w": jnp.ones((8, 8)), "b": jnp.ones(8)}
-    state = rule.init(params)
-    updates, state = rule.update({"w": jnp.full((8, 8), jnp.nan), "b": jnp.ones(8)}, state)
-    assert float(jnp.abs(updates["w"]).max()) == float(jnp.abs(updates["b"]).max()) == 0.0  # type: ignore[index]
-    assert int(state.total_notfinite) == 1  # type: ignore[union-attr]
-    updates, state = rule.update(params, state)
-    assert np.isfinite(np.asarray(updates["w"])).all()  # type: ignore[index]
+    params = {"weight": jnp.ones((8, 8)), "bias": jnp.ones(8)}
+    good = {"weight": jnp.asarray(matrix(8, 8)), "bias": jnp.ones(8)}
+    _, before = rule.update(good, rule.init(params))
+    updates, after = rule.update({"weight": jnp.full((8, 8), jnp.nan), "bias": jnp.ones(8)}, before)
+    assert float(jnp.abs(updates["weight"]).max()) == float(jnp.abs(updates["bias"]).max()) == 0.0  # type: ignore[index]
+    assert int(after.total_notfinite) == 1  # type: ignore[union-attr]
+    jax.tree.map(np.testing.assert_array_equal, before.inner_state, after.inner_state)  # type: ignore[union-attr]
+    wanted, _ = rule.update(good, before)
+    updates, state = rule.update(good, after)
+    jax.tree.map(np.testing.assert_array_equal, updates, wanted)
+    assert float(jnp.abs(updates["weight"]).max()) > 0  # type: ignore[index]
     assert int(state.notfinite_count) == 0  # type: ignore[union-attr]
+
+
+class Enough(Exception):
+    """Ends a run."""
+
+
+def end_at_20(progress: Progress) -> None:
+    if progress.step >= 20:
+        raise Enough
+
+
+def test_a_population_that_was_stopped_goes_on_exactly(small: Preset, tmp_path: Path) -> None:
+    """What Muon remembers of each member is in the checkpoints."""
+    model = dataclasses.replace(small.model, max_objects=1)
+    config = dataclasses.replace(small.train, optimiser="muon", steps=30, evaluate_every=10, batch=4, members=2)
+    preset = dataclasses.replace(small, model=model, train=config)
+    whole = train(preset, tmp_path / "whole", quiet=True)
+    with pytest.raises(Enough):
+        train(preset, tmp_path / "half", quiet=True, callbacks=[end_at_20])
+    train(preset, tmp_path / "half", quiet=True, resume=True)
+    last = [
+        (each / "checkpoints" / "00000030" / "model.safetensors").read_bytes() for each in (whole, tmp_path / "half")
+    ]
+    assert last[0] == last[1]

@@ -2,15 +2,16 @@
 
 Each matrix has a running mean of its gradients M (Jordan et al. 2024). A step goes along the nearest matrix with equal
 singular values, U V^T of M = U S V^T, which a few matrix products come close to (Newton and Schulz's iteration).
-Filters of convolutions are matrices with a row for each map that they make. All else, biases, vectors and matrices of
-few rows or columns, goes by Adam. A step is as long as Adam's usual one, so that both take the same learning rates.
+Filters of convolutions are matrices with a row for each map that they make, and the gates of a recurrent cell are one
+matrix. All else goes by Adam: biases, vectors, matrices of few rows or columns, and what is no linear map, such as the
+picture of a background. A step of full rank is as long as Adam's usual one, so that both take the same learning rates.
 
 Axes: M matrices of one shape, R rows, at most as many as columns C.
 """
 
 import math
 from collections import defaultdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,8 @@ from jaxtyping import Array, Float, PyTree
 
 MOMENTUM = 0.95
 """Of the running means of gradients."""
+WEIGHTS = "weight"
+"""How the names of a layer's weights begin."""
 FEW = 8
 """A matrix with fewer rows or columns is left to Adam."""
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -50,27 +53,28 @@ def scale_by_muon() -> optax.GradientTransformation:
     ) -> tuple[optax.Updates, MuonState]:
         assert isinstance(state, MuonState)
         slopes = of_matrices(updates)
-        momentum = jax.tree.map(lambda mean, slope: mean + (1 - MOMENTUM) * (slope - mean), state.momentum, slopes)
-        ahead = jax.tree.map(lambda mean, slope: mean + (1 - MOMENTUM) * (slope - mean), momentum, slopes)  # Nesterov's
+        momentum = optax.incremental_update(slopes, state.momentum, 1 - MOMENTUM)
+        ahead = optax.incremental_update(slopes, momentum, 1 - MOMENTUM)  # Nesterov's
         others, inner = adam.update(of_the_rest(updates), state.adam)
         return jax.tree.map(either, steps_along(ahead), others, is_leaf=is_none), MuonState(momentum, inner)
 
     return optax.GradientTransformation(begin, update)
 
 
-def is_matrix(leaf: Array) -> bool:
-    """Whether Muon takes it: it is large enough in both directions."""
-    return leaf.ndim >= 2 and min(leaf.shape[0], math.prod(leaf.shape[1:])) >= FEW
+def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
+    """Whether Muon takes it: it is the weights of a layer, which are called so, and large enough in both directions."""
+    is_weights = jax.tree_util.keystr(path[-1:], simple=True).startswith(WEIGHTS)
+    return is_weights and leaf.ndim >= 2 and min(leaf.shape[0], math.prod(leaf.shape[1:])) >= FEW
 
 
 def of_matrices(tree: PyTree) -> PyTree:
     """The tree with matrices only."""
-    return jax.tree.map(lambda leaf: leaf if is_matrix(leaf) else None, tree)
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: leaf if is_matrix(path, leaf) else None, tree)
 
 
 def of_the_rest(tree: PyTree) -> PyTree:
     """The tree with all but matrices."""
-    return jax.tree.map(lambda leaf: None if is_matrix(leaf) else leaf, tree)
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: None if is_matrix(path, leaf) else leaf, tree)
 
 
 def is_none(leaf: object) -> bool:
