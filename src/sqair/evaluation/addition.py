@@ -75,8 +75,8 @@ LONG = Schooling(batch=1024, every=1000, patience=6)
 class Lesson(NamedTuple):
     """Frames as the classifier sees them, and their sums."""
 
-    features: Float[Array | ndarray, "S T N W"]
-    sums: Int[Array | ndarray, "S T"]
+    features: Float[Array, "S T N W"]
+    sums: Int[Array, "S T"]
 
 
 def addition(
@@ -132,8 +132,8 @@ def lesson(model: SequenceModel, source: Source, count: int, seed: int) -> Lesso
         frames = jnp.asarray(data.frames)[jnp.arange(batch) % here]  # the last batch is filled up: one shape serves
         with jax.default_matmul_precision(PRODUCTS):
             features = batch_features(model, frames)[:here]
-        parts.append(Lesson(np.asarray(features), frame_sums(data)))
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)), *parts)
+        parts.append((np.asarray(features), frame_sums(data)))
+    return Lesson(*(jnp.asarray(np.concatenate(leaves)) for leaves in zip(*parts, strict=True)))
 
 
 def frame_sums(data: Sequences) -> Int[ndarray, "S T"]:
