@@ -64,8 +64,8 @@ class Table(Command):
             self.common.say(missing)
         rows: list[dict[str, Any]] = []
         where = "cpu" if kind == "cpu" else "gpu"
-        most = 2 if kind == "cpu" else 1  # while one compiles, and between large products, a core would have no work
-        for row in side_by_side([partial(self._row, name, where) for name in names], most):
+        # two at a time: while one compiles, and between large products, the machine would have no work
+        for row in side_by_side([partial(self._row, name, where) for name in names], 2):
             rows.append(finite(row))
             write_json(folder / "table.json", rows)  # after each row, since they take long
             write_text(folder / "table.md", text(rows))
@@ -89,7 +89,7 @@ class Table(Command):
         return names, line
 
     def _row(self, name: str, kind: str) -> dict[str, Any]:
-        """The numbers of one model. On a CPU its seconds are those beside another row."""
+        """The numbers of one model; its seconds are those beside another row."""
         import time
 
         from sqair.commands.evaluate import check_size, trained_on

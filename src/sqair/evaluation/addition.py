@@ -68,8 +68,8 @@ class Schooling:
     """... and how often."""
 
 
-LONG = Schooling(batch=1024, every=1000, patience=6)
-"""For many sequences."""
+LONG = Schooling(batch=1024, every=1000, patience=6, rounds=120)
+"""For many sequences, from which SQAIR's latent variables need about fifty rounds."""
 
 
 class Lesson(NamedTuple):

@@ -6,6 +6,7 @@ Axes: S sequences, T frames, M possible counts, 0 to N, Y, X, C frame.
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
@@ -48,13 +49,14 @@ def evaluate(
     if particles < 1:
         raise UserError(f"the number of particles must be at least 1, not {particles}")
     start = time.perf_counter()
-    pairs, scores, covers = [], [], []
-    for found, truth in infer(model, source, sequences=sequences, particles=particles, seed=seed, batch=batch):
-        if found.sample is not None and truth.boxes is not None and truth.ids is not None:
-            size, independent = model.config.image, model.frames_are_independent
-            scores += [] if independent else tracking_scores(found.sample, truth, size)
-            covers += coverages(found.sample, truth, size)
-        pairs.append((found._replace(sample=None), truth))
+    pairs, judged = [], []
+    with ThreadPoolExecutor(1) as beside:  # it takes as long as the device's work, which must not wait for it
+        for found, truth in infer(model, source, sequences=sequences, particles=particles, seed=seed, batch=batch):
+            if found.sample is not None and truth.boxes is not None and truth.ids is not None:
+                judged.append(beside.submit(judge, model, found.sample, truth))
+            pairs.append((found._replace(sample=None), truth))
+        verdicts = [each.result() for each in judged]
+    scores, covers = [one for each, _ in verdicts for one in each], [one for _, each in verdicts for one in each]
     found, truth = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pairs)
     found = in_doubles(found, particles)
     truth = truth if model.has_objects else truth._replace(counts=None, ids=None)
@@ -169,6 +171,13 @@ def counts(found: Posterior, truth: Sequences) -> dict[str, float | None]:
     visible = float(single[sight].mean()) if sight is not None and sight.any() else None
     values = single.mean(), counting.accuracy(weighted, true).mean(), counting.mode_accuracy(weighted, true).mean()
     return dict(zip(names, (*map(float, values), visible), strict=True))
+
+
+def judge(model: SequenceModel, sample: Sample, truth: Sequences) -> tuple[list[Score], list[tuple[int, int]]]:
+    """`tracking_scores`, of a model whose frames have to do with each other, and `coverages`."""
+    size = model.config.image
+    scores = [] if model.frames_are_independent else tracking_scores(sample, truth, size)
+    return scores, coverages(sample, truth, size)
 
 
 def tracking_scores(sample: Sample, truth: Sequences, size: tuple[int, int]) -> list[Score]:

@@ -8,7 +8,9 @@ Axes: n, m boxes, T frames, O objects, 4 left, top, width, height in pixels.
 """
 
 import contextlib
+import functools
 import io
+import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ IGNORE_IOU = 0.5
 """From this overlap on a box is matched to ignored truth."""
 GHOST_IOU = 0.1
 """A box that overlaps every truth less than this has no truth."""
+_IMPORTING = threading.Lock()
 
 
 class Score(NamedTuple):
@@ -151,12 +154,20 @@ def sequence_tracks(boxes: Float[ndarray, "T O 4"], ids: Int[ndarray, "T O"], si
 
 
 def _metrics(iou: float) -> tuple[Any, Any, Any]:
-    """HOTA, CLEAR and Identity of trackeval, which takes a second to import and prints what it misses."""
+    """HOTA, CLEAR and Identity of trackeval."""
+    config = {"THRESHOLD": iou, "PRINT_CONFIG": False}
+    with _IMPORTING:  # of two threads that set stdout aside, the second would bring the first's back
+        hota, clear, identity = _kinds()
+    return hota(), clear(config), identity(config)
+
+
+@functools.cache
+def _kinds() -> tuple[Any, Any, Any]:
+    """The classes of these metrics; trackeval takes a second to import and prints what it misses."""
     with contextlib.redirect_stdout(io.StringIO()):  # stdout is for results
         from trackeval.metrics import CLEAR, HOTA, Identity
 
-    config = {"THRESHOLD": iou, "PRINT_CONFIG": False}
-    return HOTA(), CLEAR(config), Identity(config)
+    return HOTA, CLEAR, Identity
 
 
 def _trackeval_data(truth: Tracks, found: Tracks, ignored: Bool[ndarray, " n"]) -> dict[str, Any]:
