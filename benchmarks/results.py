@@ -48,6 +48,20 @@ STEP_AIM = """\
 In the default recipe 10% of later frames may discover, and a frame that may not costs less; so the step is held against
 its aim with every frame allowed to discover, too. The probe's step (below) discovered in every frame. Sequences/s are
 those of the default recipe."""
+PREDICTION = """\
+Of moving digits three frames are observed and ten predicted, in 20 futures each; of a model that was measured twice the
+newer numbers. ± is the standard error of the mean over objects or sequences. *Perfect* is a model that knows the
+digits, the rules and the observed places, and draws from what they leave open (`benchmarks/oracle.py`). Below it what
+draws one thing in all futures: their mean, a blur; the one future that is nearest to that; black frames."""
+ERRORS = {
+    "position": "pixels between a digit and where it is predicted, the median over futures; constant velocity is that "
+    "of the last two positions that the model above found, reflected as digits are.",
+    "pixel": "squared error of a pixel, the median over futures.",
+    "pixel_mean": "squared error of a pixel of the mean over futures.",
+}
+"""What is said of each error."""
+SHOWN_HORIZONS = (1, 3, 5, 10)
+RIVAL = "constant_velocity"
 
 
 # --- aims
@@ -157,6 +171,35 @@ def newest_seeds(records: Iterable[Record], digit_scale: float) -> list[dict[str
     return found
 
 
+# --- prediction
+
+
+def prediction(records: Iterable[Record]) -> str:
+    """The section about predicted frames: a table for each error, with what a perfect model could reach."""
+    newest: dict[str, tuple[Record, dict[str, Any]]] = {}
+    for kind in ("prediction", "oracle"):
+        for record in of_kind(records, kind):
+            for row in record["results"]["rows"]:
+                newest[row["model"]] = record, row
+    head, parts = ["horizon", *map(str, SHOWN_HORIZONS), "sequences", "record"], []
+    for name, text in ERRORS.items():
+        rows = [line for record, row in newest.values() for line in prediction_rows(record, row, name)]
+        parts += [f"**{name}**: {text}", table(head, rows)] if rows else []
+    return section("Prediction", PREDICTION, *(parts or [f"{MISSING}: `python -m benchmarks.prediction MODEL`"]))
+
+
+def prediction_rows(record: Record, row: dict[str, Any], name: str) -> list[list[Any]]:
+    """An error of a model at the shown horizons, and that of its rival; none where the model has no such thing."""
+    lines = {row["model"]: name} | ({f"{row['model']}: constant velocity": RIVAL} if name == "position" else {})
+    places = [row["horizons"].index(horizon) for horizon in SHOWN_HORIZONS]
+    end = [row.get("sequences", record["results"].get("sequences")), link(record)]
+    return [
+        [label, *(f"{shown(row[key][at])} ± {shown(row[f'{key}_se'][at])}" for at in places), *end]
+        for label, key in lines.items()
+        if row.get(key) is not None
+    ]
+
+
 # --- the page
 
 
@@ -167,7 +210,7 @@ def page(records_folder: Path = RECORDS, weights: Path = WEIGHTS) -> str:
     rows = [[link(r), r["file"], r["device"], r["code"], r["command"]] for r in records]
     every = section("Records", "All of them, oldest first.", table(head, rows) if rows else "none")
     parts = [INTRO, aims(records, weights), speed(records), growth(records), learning(records), seeds(records)]
-    parts += [ablations(records), pedestrians(records), shipped(records, weights)]
+    parts += [ablations(records), prediction(records), pedestrians(records), shipped(records, weights)]
     return "\n".join([*parts, every])
 
 

@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_without_records_nothing_is_claimed(folder: Folder) -> None:
     page = folder.page()
-    for title in ("Speed", "Growth", "Learning", "Seeds", "Pedestrians", "Shipped models"):
+    for title in ("Speed", "Growth", "Learning", "Seeds", "Prediction", "Pedestrians", "Shipped models"):
         text = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
         assert "not yet measured" in text
     lines = page.partition("## Aims\n")[2].partition("\n## ")[0].splitlines()
@@ -248,6 +248,39 @@ def test_ablations_are_gathered_with_every_seed(folder: Folder, tmp_path: Path, 
         "6301.0 (6300.0)",
     ]
     assert "Open, each to be run by its name: no-proposal-glimpse," in page
+
+
+def predicted(model: str, first: float, *missing: str) -> dict[str, Any]:
+    """Errors that grow by 1 per horizon."""
+    row: dict[str, Any] = {"model": model, "horizons": list(range(1, 11))}
+    row |= {} if model.startswith("perfect") else {"sequences": 200}
+    for place, name in enumerate(("position", "constant_velocity", "pixel", "pixel_mean")):
+        values = [first + place / 10 + h for h in range(10)]
+        row |= {name: None if name in missing else values, f"{name}_se": None if name in missing else [0.5] * 10}
+    return row
+
+
+def test_prediction_beside_what_could_be_reached(folder: Folder) -> None:
+    """Horizons 1, 3, 5 and 10; who has no positions has no row of them; of two records the newer counts."""
+    no_boxes = ("position", "constant_velocity")
+    models = predicted("sqair-mlp", 2.0), predicted("vrnn-mlp", 3.0, *no_boxes), predicted("vrnn-conv", 9.0, *no_boxes)
+    folder.add("prediction", {"kind": "prediction", "rows": list(models)})
+    newer = {"kind": "prediction", "rows": [predicted("vrnn-conv", 4.0, *no_boxes)]}
+    folder.add("prediction_again", newer, date="2030-01-03")
+    rows = [predicted("perfect", 1.0), predicted("perfect, blurred", 0.0, *no_boxes)]
+    folder.add("oracle", {"kind": "oracle", "rows": rows, "sequences": 300})
+    text = folder.page().partition("## Prediction\n")[2].partition("\n## ")[0]
+    link = "[2030-01-02](../benchmarks/records/2030-01-02_prediction.json)"
+    assert cells(text, "horizon") == [["horizon", "1", "3", "5", "10", "sequences", "record"]] * 3
+    position, pixel, mean = cells(text, "sqair-mlp")
+    numbers = [f"{number} ± 0.5000" for number in ("2.00", "4.00", "6.00", "11.00")]
+    assert position == ["sqair-mlp", *numbers, "200", link]
+    assert [pixel[1], mean[1]] == ["2.20 ± 0.5000", "2.30 ± 0.5000"]
+    (rival,) = cells(text, "sqair-mlp: constant velocity")
+    assert rival[1] == "2.10 ± 0.5000"
+    assert [len(cells(text, name)) for name in ("vrnn-mlp", "perfect", "perfect, blurred")] == [2, 3, 2]
+    assert [row[1] for row in cells(text, "vrnn-conv")] == ["4.20 ± 0.5000", "4.30 ± 0.5000"]
+    assert [row[5] for row in cells(text, "perfect: constant velocity")] == ["300"]
 
 
 def test_nothing_to_gather(tmp_path: Path, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,11 +14,11 @@ from sqair.baselines.vrnn import FrameDecoder
 from sqair.config import ConvConfig, ModelConfig, VRNNConfig
 from sqair.convolutions import Convolution, TransposedConvolution
 from sqair.evaluation import blocks as module
-from sqair.evaluation.blocks import InBlocks, Native, in_blocks, native, run_all, run_used
+from sqair.evaluation.blocks import InBlocks, InHalf, Native, in_blocks, native, run_all, run_used
 from sqair.evaluation.evaluate import evenly
 from sqair.evaluation.likelihood import posterior
 from sqair.model import SequenceModel
-from sqair.networks import SubpixelDecoder
+from sqair.networks import CNN, SubpixelDecoder
 from sqair.particles import draw_particles, particle_filter
 from sqair.training.checkpoint import build
 
@@ -146,10 +147,83 @@ def test_posterior_and_filter_are_the_same(kind: str, monkeypatch: pytest.Monkey
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize("change", [{"networks": "mlp"}, {"kind": "vrnn", "networks": "mlp"}])
-def test_other_models_stay(change: dict[str, str]) -> None:
+def test_other_models_stay(change: dict[str, str], backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(dataclasses.replace(MODEL, **change), jax.random.key(0))
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     assert in_blocks(model) is model
+
+
+def nodes_of(model: Any, *kinds: type) -> list[Any]:
+    """The parts of these kinds, each with what is in it."""
+    leaves = jax.tree.leaves(model, is_leaf=lambda it: isinstance(it, kinds))
+    return [node for node in leaves if isinstance(node, kinds)]
+
+
+def on_gpu(model: SequenceModel, monkeypatch: pytest.MonkeyPatch) -> SequenceModel:
+    """The model as it is made ready on a GPU; here it runs, too."""
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "default_backend", lambda: "gpu")
+        return in_blocks(model)
+
+
+@pytest.mark.parametrize("kind", ["sqair", "air", "vrnn"])
+def test_on_a_cpu_weights_stay(kind: str) -> None:
+    model = build(dataclasses.replace(MODEL, kind=kind), jax.random.key(3))
+    changed = in_blocks(model)
+    assert not nodes_of(changed, InHalf)
+    assert len(nodes_of(changed, Native)) == (4 if kind == "vrnn" else 0)
+    kept = jax.tree.map(lambda a, b: a is b, jax.tree.leaves(model), jax.tree.leaves(changed))
+    assert all(kept)
+
+
+@pytest.mark.parametrize("kind", ["sqair", "air", "vrnn"])
+def test_on_a_gpu_convolutions_alone_are_halved(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(dataclasses.replace(MODEL, kind=kind), jax.random.key(3))
+    changed = on_gpu(model, monkeypatch)
+    blocks, halves = nodes_of(changed, InBlocks), nodes_of(changed, InHalf)
+    assert [block.skips_zeros for block in blocks] == [True] * (kind != "vrnn"), "only the decoder of glimpses"
+    assert len(halves) == 2, "an encoder and a decoder"
+    layers = nodes_of(changed, Convolution, TransposedConvolution)
+    assert len(layers) == len(nodes_of(model, Convolution, TransposedConvolution)) == (4 if kind == "vrnn" else 5)
+    assert {leaf.dtype for leaf in jax.tree.leaves(layers)} == {jnp.dtype(jnp.float16)}
+    number = sum(leaf.dtype == jnp.float16 for leaf in jax.tree.leaves(changed))
+    assert number == 2 * len(layers), "weights and biases of these, and of nothing else"
+
+
+@pytest.mark.parametrize("kind", ["sqair", "air", "vrnn"])
+def test_half_precision_is_near(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that a model says of a clip has its 32 bits, and three digits of it stay."""
+    model = build(dataclasses.replace(MODEL, kind=kind), jax.random.key(3))
+    frames = jax.random.uniform(jax.random.key(4), (2, 10, 10, 1))
+    noise = draw_particles(model, jax.random.key(5), 4, 2)
+
+    @eqx.filter_jit
+    def run(model: SequenceModel) -> Any:
+        return jax.vmap(lambda each: model.observe(None, frames, noise=each))(noise)
+
+    whole, near = (jax.tree.leaves(run(each)) for each in (model, on_gpu(model, monkeypatch)))
+    assert [leaf.dtype for leaf in near] == [leaf.dtype for leaf in whole]
+    for one, other in zip(whole, near, strict=True):
+        np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-3)
+    assert any(np.any(one != other) for one, other in zip(whole, near, strict=True))
+
+
+@pytest.mark.parametrize("which", ["encoder", "glimpses", "frames"])
+def test_halved_networks_give_32_bits(which: str, decoder: SubpixelDecoder) -> None:
+    config = dataclasses.replace(MODEL, kind="vrnn")
+    network, sizes = {
+        "encoder": (CNN(1, (2, 3), (2, 2), key=jax.random.key(1)), [(10, 10, 1)]),
+        "glimpses": (decoder, [(3,)]),
+        "frames": (FrameDecoder(config, key=jax.random.key(1)), [(4,), (8,)]),
+    }[which]
+    inputs = [jax.random.normal(jax.random.key(2), size) for size in sizes]
+    found, wanted = InHalf(network)(*inputs), network(*inputs)
+    assert found.dtype == jnp.float32
+    assert InHalf(network).network(*inputs).dtype == jnp.float16
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-3 * float(jnp.abs(wanted).max()))
+    assert (found != wanted).any()
 
 
 def test_several_networks_are_refused(decoder: SubpixelDecoder) -> None:

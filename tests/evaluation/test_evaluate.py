@@ -1,6 +1,7 @@
 """Evaluation against brute force: all particles at once, in numpy, from their log weights."""
 
 import dataclasses
+import threading
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 from sqair.config import DataConfig, ModelConfig, UserError
 from sqair.data import FileSource, GeneratedSource, Sequences, load_digits
 from sqair.evaluation import evaluate as module
-from sqair.evaluation.evaluate import evaluate, infer
+from sqair.evaluation.evaluate import evaluate, infer, judge
 from sqair.model import SequenceModel
 from sqair.particles import run_particles
 from sqair.training.checkpoint import build
@@ -158,6 +159,44 @@ def test_any_batches_and_chunks_give_the_same(
     small = evaluate(model, source(), sequences=SEQUENCES, particles=PARTICLES, seed=SEED, batch=2)
     for key in KEYS[KEYS.index("log_p") :]:
         assert small[key] == (None if found[key] is None else pytest.approx(found[key], rel=1e-5, abs=1e-6)), key
+
+
+def test_scores_made_beside_are_those_made_here(model: SequenceModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other in this thread, and in one other thread, in the order of the batches."""
+    asked = {"sequences": SEQUENCES, "particles": PARTICLES, "seed": SEED, "batch": 2}
+    sample = jax.tree.map(
+        lambda *leaves: np.concatenate(leaves), *(s.sample for s, _ in infer(model, source(), **asked))
+    )
+    off = np.arange(SEQUENCES)[:, None, None, None].astype(np.float32) % 3  # so sequences have scores of their own
+    judged = source(boxes=sample.boxes + 2 * off, ids=sample.identity, counts=None, visible=None)
+    seen: list[tuple[threading.Thread, Any]] = []
+
+    def noted(*arguments: Any) -> Any:
+        seen.append((threading.current_thread(), judge(*arguments)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(module, "judge", noted)
+    found = evaluate(model, judged, **asked)
+    here = [judge(model, s.sample, true) for s, true in infer(model, judged, **asked) if s.sample is not None]
+    assert len(here) == len(seen) == 3
+    assert len({thread for thread, _ in seen} - {threading.current_thread()}) == 1
+    np.testing.assert_equal([verdict for _, verdict in seen], here)
+    scores, covers = ([one for each in column for one in each] for column in zip(*here, strict=True))
+    assert len(scores) == (0 if model.config.kind == "air" else SEQUENCES)
+    inside, total = np.sum(covers, 0)
+    assert inside > 0
+    expected = module.tracking(scores) | {"box_coverage": inside / total}
+    assert {key: found[key] for key in expected} == expected
+    assert found["mota"] is None or found["mota"] < 1
+
+
+def test_what_goes_wrong_beside_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("no boxes today")
+
+    monkeypatch.setattr(module, "judge", fail)
+    with pytest.raises(ValueError, match="no boxes today"):
+        evaluate(build(MODEL, jax.random.key(1)), source(), sequences=1, particles=2, seed=0)
 
 
 def test_what_is_not_known_is_null() -> None:

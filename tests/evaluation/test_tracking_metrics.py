@@ -192,12 +192,46 @@ def test_files_give_the_same_numbers_in_trackeval(tmp_path: Path, iou: float) ->
     assert ours["idf1"] == pytest.approx(identity["IDF1"], abs=1e-12)
 
 
-def test_what_trackeval_prints_is_no_result(tmp_path):
-    """Where a package is missing it prints so when it is imported."""
-    (tmp_path / "trackeval").mkdir()
-    (tmp_path / "trackeval" / "__init__.py").write_text("print('Error importing something')")
-    (tmp_path / "trackeval" / "metrics.py").write_text("CLEAR = HOTA = Identity = lambda *config: None")
-    program = "from sqair.evaluation.tracking import _metrics; _metrics(0.5); print('done')"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+def printed_with(trackeval: Path, program: str) -> str:
+    """Stdout of a process that finds this trackeval."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(trackeval.parent), *sys.path])}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "done\n"
+    return done.stdout
+
+
+@pytest.fixture
+def slow_trackeval(tmp_path: Path) -> Path:
+    """Where a package is missing it prints so when it is imported, which takes a while."""
+    folder = tmp_path / "trackeval"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import time\nprint('Error importing something')\ntime.sleep(0.5)")
+    (folder / "metrics.py").write_text("CLEAR = HOTA = Identity = lambda *config: None")
+    return folder
+
+
+def test_what_trackeval_prints_is_no_result(slow_trackeval: Path) -> None:
+    program = "from sqair.evaluation.tracking import _metrics; _metrics(0.5); print('done')"
+    assert printed_with(slow_trackeval, program) == "done\n"
+
+
+def test_nor_is_it_when_two_threads_ask_at_once(slow_trackeval: Path) -> None:
+    """And stdout is there again for both, and afterwards."""
+    program = """
+import sys, threading
+from sqair.evaluation.tracking import _metrics
+
+real, together, after = sys.stdout, threading.Barrier(2), []
+
+def ask(iou):
+    together.wait()
+    assert _metrics(iou) == (None, None, None)
+    after.append(sys.stdout is real)
+
+threads = [threading.Thread(target=ask, args=(iou,)) for iou in (0.3, 0.5)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print(after, sys.stdout is real)
+"""
+    assert printed_with(slow_trackeval, program) == "[True, True] True\n"

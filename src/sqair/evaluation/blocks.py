@@ -7,8 +7,9 @@ block is run after the other.
 The decoder of glimpses skips empty slots, of which there are two in three. They hold zeros (objects.py), and zeros
 always decode to the same glimpse: it is made once. The loop then ends where the objects end, so it has no gradient.
 
-On a GPU the layers of these networks work in half precision, with sums of 32 bits. It has as many digits as the tf32
-that products are rounded to there anyway (10 bits), and half the bytes, on which their time depends.
+On a GPU only that decoder is in blocks. Convolutions are XLA's own there and work in half precision, with sums of 32
+bits. It has as many digits as the tf32 that products are rounded to there anyway (10 bits), and half the bytes, on
+which their time depends. So there the numbers stay the same but for rounding.
 
 Axes: M inputs, of all mapped axes; W what.
 """
@@ -39,35 +40,40 @@ FRAMES = 16
 
 
 def in_blocks(model: M) -> M:
-    """The model with its convolutional networks in blocks; fully connected ones take little time and stay."""
+    """The model with its convolutional networks as above; fully connected ones take little time and stay."""
     if model.config.networks != "conv":
         return model
-    kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
-    if kind == "gpu":
-        model = in_half(model)
+    on_cpu = jax.default_backend() == "cpu"
+    if isinstance(model, VRNN):
+
+        def changed(network: Network) -> Network:
+            return InBlocks(native(network), FRAMES) if on_cpu else InHalf(network)
+
+        return eqx.tree_at(lambda it: (it.psi_x, it.psi_dec), model, replace_fn=changed)
     if isinstance(model, SQAIR | AIR):
-        decoder = InBlocks(model.image.decoder, GLIMPSES[kind], skips_zeros=True)
-        model = eqx.tree_at(lambda it: it.image.decoder, model, decoder)
-        if kind == "cpu":
-            model = eqx.tree_at(lambda it: it.encoders.cnn, model, replace_fn=lambda it: InBlocks(it, GLIMPSES[kind]))
-    if isinstance(model, VRNN) and kind == "cpu":
-        model = eqx.tree_at(
-            lambda it: (it.psi_x, it.psi_dec), model, replace_fn=lambda it: InBlocks(native(it), FRAMES)
-        )
+        encoder, decoder, block = model.encoders.cnn, model.image.decoder, GLIMPSES["cpu" if on_cpu else "gpu"]
+        assert encoder is not None
+        encoder = InBlocks(encoder, block) if on_cpu else InHalf(encoder)
+        decoder = InBlocks(decoder if on_cpu else InHalf(decoder), block, skips_zeros=True)
+        return eqx.tree_at(lambda it: (it.encoders.cnn, it.image.decoder), model, (encoder, decoder))
     return model
 
 
-def in_half(model: M) -> M:
-    """The model with its convolutions in half precision; what they give to others has 32 bits again."""
+class InHalf(eqx.Module):
+    """A network whose convolutions are native and in half precision; what it gives to others has 32 bits again."""
 
-    def is_layer(node: Any) -> bool:
-        return isinstance(node, Convolution | TransposedConvolution)
+    network: Network
 
-    def halve(node: Any) -> Any:
-        cast = partial(jax.tree.map, lambda leaf: leaf.astype(jnp.float16) if eqx.is_array(leaf) else leaf)
-        return cast(node) if is_layer(node) else node
+    def __init__(self, network: Network) -> None:
+        def halve(node: Any) -> Any:
+            cast = partial(jax.tree.map, lambda leaf: leaf.astype(jnp.float16) if eqx.is_array(leaf) else leaf)
+            return cast(node) if is_layer(node) else node
 
-    return jax.tree.map(halve, model, is_leaf=is_layer)
+        self.network = jax.tree.map(halve, native(network), is_leaf=is_layer)
+
+    def __call__(self, *inputs: Float[Array, "..."]) -> Float[Array, "..."]:
+        """What the network gives for its inputs."""
+        return self.network(*inputs).astype(jnp.float32)
 
 
 class InBlocks(eqx.Module):
@@ -124,13 +130,15 @@ class Native(eqx.Module):
 def native(network: Any) -> Any:
     """The network with `Native` layers, where the numbers of channels do not favour ours."""
 
-    def is_layer(node: Any) -> bool:
-        return isinstance(node, Convolution | TransposedConvolution)
-
     def change(node: Any) -> Any:
         return Native(node) if is_layer(node) and 9 * node.weight.shape[0] > node.weight.shape[1] else node
 
     return jax.tree.map(change, network, is_leaf=is_layer)
+
+
+def is_layer(node: Any) -> bool:
+    """Whether this is a convolution."""
+    return isinstance(node, Convolution | TransposedConvolution)
 
 
 def run_all(network: Network, *inputs: Float[Array, "M ..."], block: int) -> Float[Array, "M ..."]:

@@ -127,9 +127,6 @@ def sequence_futures(
         _, info = model.imagine(key, PREDICTED, state=state)
         return info.objects, info.canvas
 
-    def off(frames: Float[Array, "*R H Y X C"]) -> Float[Array, "*R H"]:
-        return jnp.square(frames - later).mean((-3, -2, -1))
-
     after, canvases = jax.vmap(dream)(states, jax.random.split(key_dream, FUTURES))
     objects = jax.tree.map(lambda a, b: jnp.concatenate([a[:, -2:], b], 1), before, after)
     if isinstance(model, SQAIR):
@@ -137,10 +134,18 @@ def sequence_futures(
     else:
         boxes = jnp.zeros((*objects.identity.shape, 4))
     still = jnp.broadcast_to(seen[-1], later.shape)
-    return Futures(boxes, objects.identity, off(canvases), off(canvases.mean(0)), off(still))
+    pixels = [pixel_errors(each, later) for each in (canvases, canvases.mean(0), still)]
+    return Futures(boxes, objects.identity, *pixels)
 
 
 # --- errors
+
+
+def pixel_errors(
+    frames: Float[Array | ndarray, "*R H Y X C"], true: Float[Array | ndarray, "H Y X C"]
+) -> Float[Array, "*R H"]:
+    """Squared errors per pixel."""
+    return jnp.square(frames - true).mean((-3, -2, -1))
 
 
 class Errors(NamedTuple):
