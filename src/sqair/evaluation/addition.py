@@ -122,18 +122,21 @@ def pool(source: Source, sequences: int) -> GeneratedSource:
 
 
 def lesson(model: SequenceModel, source: Source, count: int, seed: int) -> Lesson:
-    """`count` sequences of a fixed list, encoded a batch after the other; many are gathered where there is room."""
+    """`count` sequences of a fixed list, encoded a batch after the other into one array: most of the memory."""
     batch = evenly(count, ROWS.get(jax.default_backend(), ROWS["gpu"]))
-    parts = []
+    gathered: ndarray | None = None
+    sums = []
     for first in range(0, count, batch):
         here = min(batch, count - first)
         data = source.fixed(here, seed, first)
         check_frames(model, data.frames)
         frames = jnp.asarray(data.frames)[jnp.arange(batch) % here]  # the last batch is filled up: one shape serves
         with jax.default_matmul_precision(PRODUCTS):
-            features = batch_features(model, frames)[:here]
-        parts.append((np.asarray(features), frame_sums(data)))
-    return Lesson(*(jnp.asarray(np.concatenate(leaves)) for leaves in zip(*parts, strict=True)))
+            features = np.asarray(batch_features(model, frames)[:here])
+        gathered = np.empty((count, *features.shape[1:]), features.dtype) if gathered is None else gathered
+        gathered[first : first + here] = features
+        sums.append(frame_sums(data))
+    return Lesson(jnp.asarray(gathered), jnp.asarray(np.concatenate(sums)))
 
 
 def frame_sums(data: Sequences) -> Int[ndarray, "S T"]:
