@@ -80,7 +80,7 @@ def count_flops(chosen: Preset) -> float:
     def step(key: jax.Array, frames: jax.Array) -> Any:
         model = build(chosen.model, key)
         restraint = restraint_at(jnp.array(0), config, total)
-        return gradients((model, None), key, frames, restraint, jnp.array(total), config, None)[0]
+        return gradients((model, None), key, frames, restraint, jnp.array(total), None, config, None)[0]
 
     traced = jax.make_jaxpr(step)(jax.random.key(0), jax.ShapeDtypeStruct(shape, jnp.float32))
     return _flops(traced.jaxpr, total)

@@ -18,7 +18,7 @@ from helpers import build, cast, film, paths, scatter
 
 from sqair.config import TrainConfig, UserError
 from sqair.model import SQAIR, Restraint
-from sqair.objective import Baseline, Estimator, Moments, batch_loss, check_objective, elbo, iwae, surrogate
+from sqair.objective import Baseline, Estimator, Moments, Surplus, batch_loss, check_objective, elbo, iwae, surrogate
 from sqair.particles import draw_particles, resample, run_particles
 
 OF_P = ("image", "discovery_prior", "propagation_prior", "first_prior")
@@ -283,6 +283,28 @@ def test_training_differentiates_the_surrogate(point, direction, particles, esti
     np.testing.assert_allclose(slope_of_loss(BOUND_OF[estimator], estimator, point, direction), -wanted, 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize("most", [[[0, 1, 0], [-1, 0, 0]], [[-1, -1, -1], [9, 9, 9]]])
+def test_training_prices_objects_that_are_too_many(point, most):
+    """Off the weight of its particle, in frames that are used and of which the number is known; else nothing."""
+    cost, weights, surplus = 1.7, [], 0.0
+    for (key, frames), limits in zip(sequences(), most, strict=True):
+        noise = draw_particles(point.model, jax.random.split(key)[0], PARTICLES, TOTAL)
+        noise = jax.tree.map(lambda leaf: leaf[:, :LENGTH], noise)
+        restraint = jax.tree.map(lambda leaf: leaf[:LENGTH], restrained())
+        info = run_particles(point.model, noise, frames[:LENGTH], restraint)
+        count = np.asarray(info.objects.pres).sum(2)
+        over = sum(np.maximum(0, count[:, t] - limits[t]) for t in range(LENGTH) if limits[t] >= 0)
+        weights.append(np.mean(info.log_weight.sum(1) - cost * over))
+        surplus += np.sum(over)
+    assert (surplus > 0) == (most[0][0] == 0)
+    config = TrainConfig(particles=PARTICLES, bound="elbo", estimator="reinforce")
+    inputs = (jax.random.key(4), FRAMES, restrained(), jnp.array(LENGTH), config)
+    _, (diagnostics, _) = batch_loss(point.model, *inputs, surplus=Surplus(jnp.array(most), jnp.array(cost)))
+    np.testing.assert_allclose(diagnostics.bound, np.mean(weights) / LENGTH, 1e-4)
+    free = batch_loss(point.model, *inputs)[1][0].bound
+    np.testing.assert_allclose(free - diagnostics.bound, cost * surplus / (BATCH * PARTICLES * LENGTH), 1e-4, 1e-5)
+
+
 def test_training_differentiates_fivo(point, direction):
     """`batch_loss` with the bound FIVO: VIMCO of one frame's particles after another, resampled between frames."""
 
@@ -355,3 +377,8 @@ def test_a_bound_with_an_estimator_of_another_is_refused():
         check_objective(TrainConfig(bound="elbo", estimator="vimco"))
     for estimator, bound in BOUND_OF.items():
         check_objective(TrainConfig(bound=bound, estimator=estimator))
+
+
+def test_a_price_that_resampling_does_not_know_is_refused():
+    with pytest.raises(UserError, match=r"leave --train\.surplus-cost at 0"):
+        check_objective(TrainConfig(bound="fivo", surplus_cost=1.0))

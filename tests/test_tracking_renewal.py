@@ -18,7 +18,7 @@ from sqair.model import SQAIR, SequenceModel
 from sqair.objects import Objects, State, initial_state
 from sqair.tracking.filter import Settings, count_doubts
 from sqair.tracking.joining import iou
-from sqair.tracking.renewal import covering, going_on, joined, renewed, supported, worth
+from sqair.tracking.renewal import SETTLING, covering, first_look, going_on, joined, renewed, supported, worth
 
 CONFIG = dataclasses.replace(TINY, image=(16, 16), max_objects=3, output_std=0.3)
 LEFT, RIGHT, LOW, TALL, DEEP = [1.0, 1, 4, 4], [9.0, 1, 4, 4], [5.0, 10, 4, 4], [1.0, 1, 12, 4], [11.0, 10, 4, 4]
@@ -95,6 +95,23 @@ def test_an_object_is_worth_what_the_frame_loses_without_it(image):
     np.testing.assert_allclose(worth(image, frame(image, LEFT), objects), [pixels, -pixels, 0], rtol=1e-3, atol=1e-3)
 
 
+class Clock(Looker):
+    """Writes into the state's memory whether each step was allowed to discover, the newest first."""
+
+    def step(self, state, x, encoding, noise, restraint):
+        assert not noise.what.any()
+        told = jnp.roll(state.temporal, 1, axis=1).at[:, 0].set(1 + restraint.discover)
+        return state._replace(temporal=told, time=state.time + 1), cast(Any, None)
+
+
+def test_discovery_looks_once_and_then_propagation(image):
+    blank = looker(image, holding(image), holding(image))
+    state = first_look(Clock(image=image, looks=blank.looks, config=CONFIG), frame(image))
+    assert int(state.time) == 1 + SETTLING
+    np.testing.assert_array_equal(state.temporal[0], [1, 1])
+    assert SETTLING == 2
+
+
 def test_what_is_left_of_a_frame_joins_after_the_certain_and_before_the_doubted(image):
     model = looker(image, holding(image, LOW, RIGHT, hidden=69.0), holding(image))
     known, x = holding(image, LEFT, TALL, first=4, hidden=10.0), frame(image, LEFT, RIGHT)
@@ -161,6 +178,19 @@ def test_of_two_looks_at_one_thing_one_joins(image):
     model = looker(image, holding(image, RIGHT, RIGHT), holding(image))
     state, _ = joined(model, EVIDENCE, frame(image, LEFT, RIGHT), holding(image, LEFT), jnp.zeros(3, int), None)
     assert boxes_of(image, state) == [LEFT, RIGHT]
+
+
+def test_what_is_known_is_not_found_twice(image):
+    """The known one is drawn half as bright as the thing is; the other half would make the frame more likely."""
+    model, x = looker(image, holding(image, LEFT), holding(image)), 2 * frame(image, LEFT)
+    state, _ = joined(model, EVIDENCE, x, holding(image, LEFT), jnp.zeros(3, int), None)
+    assert alive(state) == [0]
+    state, _ = joined(model, EVIDENCE, x, holding(image, LEFT), jnp.array([1, 0, 0]), None)
+    assert alive(state) == [1, 0], "but what is doubted may be"
+    near = [3.0, 3, 4, 4]  # an IoU of 1/7
+    beside = looker(image, holding(image, near), holding(image))
+    state, _ = joined(beside, EVIDENCE, frame(image, LEFT, near), holding(image, LEFT), jnp.zeros(3, int), None)
+    assert alive(state) == [0, 1]
 
 
 class Shown(Exception):

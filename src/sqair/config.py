@@ -235,6 +235,8 @@ class TrainConfig:
     """Training only: first steps in which no presence in q is learned: a slot is not given up before it is any use."""
     presence_cost: float = 0.0
     """Training only, lasting: nats per object and frame; what it does not explain, an object must not stay for."""
+    surplus_cost: float = 0.0
+    """Training only, lasting: nats per frame and object above `most_objects`, where the data have that."""
     start: str = ""
     """A model's name or folder whose weights training begins with; it must have the same settings model.*."""
     anew: tuple[str, ...] = ()

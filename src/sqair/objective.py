@@ -21,7 +21,6 @@ Axes: B sequences, K particles, T frames, Y, X, C frame.
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -146,6 +145,15 @@ class Diagnostics(NamedTuple):
     """Objects propagated per later frame."""
 
 
+class Surplus(NamedTuple):
+    """Training only: a price on objects of which the data say that there are too many."""
+
+    most_objects: Int[Array, "B T"]
+    """There are no more; -1 where that is not known."""
+    cost: Float[Array, ""]
+    """Nats per frame and further object."""
+
+
 def check_objective(config: TrainConfig) -> None:
     """Refuse a bound and an estimator that do not belong together, before anything is compiled."""
     fitting = {"elbo": ("reinforce", "nvil"), "iwae": ("vimco", "vimco-authors"), "fivo": ("vimco",)}[config.bound]
@@ -153,6 +161,8 @@ def check_objective(config: TrainConfig) -> None:
         raise UserError(
             f"the bound {config.bound!r} goes with the estimators {', '.join(fitting)}, not {config.estimator!r}"
         )
+    if config.bound == "fivo" and config.surplus_cost:
+        raise UserError("the bound 'fivo' resamples before surplus_cost is known; leave --train.surplus-cost at 0")
     if config.estimator != "nvil" and config.particles < 2:
         raise UserError(f"the estimator {config.estimator!r} needs at least 2 particles; raise --train.particles")
 
@@ -220,11 +230,21 @@ def batch_loss(
     config: TrainConfig,
     baseline: Baseline | None = None,
     moments: Moments | None = None,
+    surplus: Surplus | None = None,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
     """What training minimises: minus the mean surrogate of a batch. `restraint` is the same for all of it."""
     filter_keys, noise = draw_batch(model, key, frames, config)
-    limit = config.clip_frame / len(frames)
-    return drawn_loss(model, filter_keys, noise, frames, restraint, length, config, baseline, moments, limit=limit)
+    limit, data = config.clip_frame / len(frames), (filter_keys, noise, frames, restraint, length, surplus)
+    return drawn_loss(model, *data, config, baseline, moments, limit=limit)
+
+
+def priced(summary: Summary, surplus: Surplus | None) -> Summary:
+    """A Summary with axes (B, K, T), its weights without what objects cost of which there are too many."""
+    if surplus is None:
+        return summary
+    most = surplus.most_objects[:, None]
+    excess = jnp.where(most >= 0, jax.nn.relu(summary.objects - most), 0.0)
+    return summary._replace(log_p=summary.log_p - surplus.cost * excess)
 
 
 def draw_batch(
@@ -243,6 +263,7 @@ def drawn_loss(
     frames: Float[Array, "B T Y X C"],
     restraint: Restraint,
     length: Int[Array, ""],
+    surplus: Surplus | None,
     config: TrainConfig,
     baseline: Baseline | None,
     moments: Moments | None,
@@ -253,7 +274,11 @@ def drawn_loss(
     """`batch_loss` of noise that is drawn. `gather` adds the particles that other devices have."""
     is_halved = config.precision == "bf16" and jax.default_backend() != "cpu"
     model = halved(model) if is_halved else model
-    run = partial(run_batch, model, noise, frames, restraint, length, limit, halved=is_halved)
+
+    def run(uniforms: Float[Array, "B T"] | None = None) -> Summary:
+        summary = run_batch(model, noise, frames, restraint, length, limit, uniforms=uniforms, halved=is_halved)
+        return priced(summary, surplus)
+
     if config.bound == "fivo":
         uniforms = jax.vmap(lambda key: jax.random.uniform(key, frames.shape[1:2]))(filter_keys)
         of_batch = jax.vmap(lambda summary: fivo_objective(summary, length))

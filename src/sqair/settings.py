@@ -34,7 +34,8 @@ RANGES: dict[str, Range] = {
     name: allowed
     for allowed, names in {
         Range(0): "speed warm_up decay clip clip_frame discovery_cost_steps rediscovery_cost patience "
-        "presence_cost presence_delay spike output_std_steps background_size width_limits sequences first_scale_steps",
+        "presence_cost surplus_cost presence_delay spike output_std_steps background_size width_limits sequences "
+        "first_scale_steps",
         Range(0, above=True): "output_std scale_limits shift_limit where_prior_std min_std digit_scale learning_rate",
         Range(0, 1): "background_rate final_decay discovery_dropout",
         Range(0, 16): "first_scale",

@@ -42,7 +42,8 @@ def test_what_cannot_be_swept(refused) -> None:
     line = refused(2, "train", "tiny", "--sweep", "batch=8,16")
     assert line == (
         "sqair train: --sweep cannot vary 'batch'; it takes learning_rate, clip_frame, discovery_dropout, "
-        "discovery_cost, rediscovery_cost, presence_cost, presence_delay, seed, such as learning_rate=1e-4,3e-4"
+        "discovery_cost, rediscovery_cost, presence_cost, surplus_cost, presence_delay, seed, "
+        "such as learning_rate=1e-4,3e-4"
     )
     assert "wants numbers" in refused(2, "train", "tiny", "--sweep=seed=one")
     assert "train.members must be at least 1" in refused(1, "train", "tiny", "--members=0")

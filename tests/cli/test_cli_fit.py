@@ -129,6 +129,13 @@ def test_before_a_background_presence_is_learnt_late():
     assert proposed(seen).recipe(4000, Wishes()).presence_delay == 0
 
 
+def test_a_price_on_objects_too_many_needs_blobs_that_tell_their_number():
+    seen = sized(30.0, 40.0)
+    assert proposed(seen).train.surplus_cost > 0
+    assert proposed(seen, background="running").train.surplus_cost == 0
+    assert proposed(seen, train=TrainConfig(bound="fivo"), given=("train.bound",)).train.surplus_cost == 0
+
+
 def test_sequences_of_whole_frames_are_moved(here: Path, monkeypatch: pytest.MonkeyPatch):
     """Otherwise all of them would show the same place."""
     asked = []
@@ -178,6 +185,7 @@ def test_discovery_costs_a_share_of_what_a_thing_is_worth():
     worth = 0.5 * 10 * 26 * 0.8**2 / (2 * 0.3**2)
     assert proposed(half).train.discovery_cost == pytest.approx(0.03 * worth, abs=0.6)
     assert proposed(half).camera.evidence == pytest.approx(0.1 * worth, abs=0.6)
+    assert proposed(half).train.surplus_cost == pytest.approx(0.5 * worth, abs=0.6)
     full = proposed(dataclasses.replace(SEEN, foreground=0.9))
     assert full.train.discovery_cost == pytest.approx(0.06 * worth, abs=0.6)
     assert full.camera.evidence == pytest.approx(0.2 * worth, abs=0.6)
@@ -231,6 +239,7 @@ def test_a_cpu_gets_a_smaller_model_and_the_table_tells_all():
     assert told["window"] == "64x64"
     assert told["glimpse"] == "12x28"
     assert told["sequences"] == "3 to 10 frames"
+    assert told["surplus cost"] == f"{large.train.surplus_cost:g} nats"
 
 
 # --- flags
@@ -269,6 +278,8 @@ def test_wrong_usage(refused) -> None:
     assert "kind sqair" in refused(2, "fit", "a.mp4", "--model.kind=vrnn")
     assert "are for generated digits" in refused(2, "fit", "a.mp4", "--train.first-scale-steps=3")
     assert "is --background" in refused(2, "fit", "a.mp4", "--model.background=running")
+    assert "--composed must be at least 0 and less than 1" in refused(1, "fit", "a.mp4", "--composed=1")
+    assert "only what is subtracted" in refused(2, "fit", "a.mp4", "--composed=0.2", "--background=running")
     assert "--height must be at least 1" in refused(1, "fit", "a.mp4", "--height=-3")
     assert "--minutes must be more than 0" in refused(1, "fit", "a.mp4", "--minutes=0")
     assert "a.mp4 does not exist" in refused(1, "fit", "a.mp4")
@@ -333,6 +344,9 @@ def test_a_fit_is_a_model_with_a_camera(fitted: Path) -> None:
     sequences = load_sequences(run / "sequences.npz")
     assert sequences.frames.shape == (20, 3, 16, 16)
     assert sequences.counts is None
+    assert sequences.most_objects is not None
+    assert sequences.most_objects.min() >= 0, "the two squares are never together"
+    assert read_card(run)["training"]["train"]["surplus_cost"] > 0
     told = json.loads((run / "fit.json").read_text())
     assert Camera.from_card(told["camera"]) == camera
     assert told["survey"]["part"] == [0, 60]
@@ -395,6 +409,7 @@ def test_another_run_is_not_written_over(fitted: Path, refused) -> None:
     assert "is not empty; continue it with --resume or replace it with --overwrite" in line
     (fitted / "other").mkdir(exist_ok=True)
     (fitted / "other" / "note.txt").write_text("mine")
+    assert "keeps all its settings" in refused(2, "fit", "--resume", "--out", fitted / "run", "--composed=0.1")
     assert "holds no run of `sqair fit`" in refused(1, "fit", "--resume", "--out", fitted / "other")
 
 

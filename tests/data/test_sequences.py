@@ -126,6 +126,8 @@ GOOD = npz(**some_sequences()._asdict())
         (npz(frames=FRAMES, visible=np.zeros((12, 3, 1), int)), "must be floats"),
         (npz(frames=FRAMES, boxes=np.zeros((12, 3, 2, 5))), "`boxes`"),
         (npz(frames=FRAMES, ids=np.zeros((12, 3), int)), "`ids`"),
+        (npz(frames=FRAMES, most_objects=np.zeros((12, 4), int)), "`most_objects`"),
+        (npz(frames=FRAMES, most_objects=np.zeros((12, 3))), "must be integers"),
         (npz(frames=FRAMES, ids=np.zeros((12, 3, 2), int), labels=np.zeros((12, 3), int)), "`labels`"),
     ],
 )
@@ -304,6 +306,18 @@ def test_zero_sequences(generated, file, count):
     for call in (generated.fixed, open_data(file, "test").fixed, lambda n: collect(generated, n)):
         with pytest.raises(UserError, match="at least 1"):
             call(count)
+
+
+def test_what_is_known_of_frames_goes_with_them(tmp_path):
+    """Into a file, out of it, into its splits and into batches."""
+    frames = np.arange(12, dtype=np.uint8)[:, None, None, None] + np.zeros((1, 3, 4, 5), np.uint8)
+    most = np.arange(12, dtype=np.int32)[:, None] + 100 * np.arange(3, dtype=np.int32)
+    save_sequences(tmp_path / "most.npz", Sequences(frames, most_objects=most))
+    source = open_data(DataConfig(name=str(tmp_path / "most.npz"), length=2, size=(4, 5)), "train")
+    for drawn in (source.batch(jax.random.key(0), 40), source.fixed(5, 0)):
+        assert drawn.most_objects is not None
+        numbers = np.asarray(to_bytes(jax.tree.map(np.asarray, drawn)).frames)[:, 0, 0, 0].astype(int)
+        np.testing.assert_array_equal(drawn.most_objects, numbers[:, None] + np.array([0, 100]))
 
 
 def test_refused_files(file, tmp_path):

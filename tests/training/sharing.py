@@ -31,7 +31,7 @@ def main(path: str, text: str, steps: str, *rest: str) -> None:
 
     jax.config.update("jax_enable_x64", "x64" in rest)
     if not os.path.exists(path):
-        save_sequences(path, Sequences(square_frames(40, 4)))
+        save_sequences(path, Sequences(square_frames(40, 4), most_objects=np.zeros((40, 4), np.int32)))
     changes = dict(word.split("=", 1) for word in rest if word != "x64")
     config = dataclasses.replace(
         TRAIN, batch=8, particles=4, **{name: ast.literal_eval(v) for name, v in changes.items()}

@@ -56,12 +56,21 @@ def test_one_device_has_no_mesh() -> None:
     assert agreed(7) == 7
 
 
-def test_a_gradient_does_not_depend_on_how_many_share_it(squares: Path) -> None:
-    """One step on 8 devices, with a part of the batch and of the particles each: Adam's moments tell the gradient."""
-    words = [sys.executable, str(Path(__file__).with_name("sharing.py")), str(squares), "batch=4,particles=2", "1"]
-    done = subprocess.run([*words, "clip_frame=0.5"], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(
+    ("shares", "change", "devices"),
+    [("batch=4,particles=2", "surplus_cost=0.7", 8), ("members=2,batch=2", "sweep=('surplus_cost=0.5,5.0',)", 4)],
+)
+def test_a_gradient_does_not_depend_on_how_many_share_it(
+    tmp_path: Path, shares: str, change: str, devices: int
+) -> None:
+    """One step on devices with a part of the batch and of the particles or members each.
+
+    Adam's moments tell the gradient; there is a price on objects, since the file says that there are none.
+    """
+    words = [sys.executable, str(Path(__file__).with_name("sharing.py")), str(tmp_path / "none.npz"), shares, "1"]
+    done = subprocess.run([*words, "clip_frame=0.5", change], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert found["devices"] == 8
+    assert found["devices"] == devices
     assert found["differences"]["optimiser.inner_state.0.mu"] < 1e-5
     assert all(value < 1e-5 for name, value in found["differences"].items() if "totals" in name)
 

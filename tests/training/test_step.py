@@ -4,12 +4,13 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from sqair.config import Preset
-from sqair.data import Source, open_data
-from sqair.training.checkpoint import named_arrays
-from sqair.training.step import TrainState, first_state, model_frames, seed_keys, train_steps
+from sqair.data import Sequences, Source, open_data
+from sqair.training.checkpoint import build, named_arrays
+from sqair.training.step import TrainState, first_state, model_frames, priced_surplus, seed_keys, train_steps
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,18 @@ def test_frames_of_air_are_single_images(start: TrainState, small: Preset) -> No
     assert colour.shape == (6, 1, 4, 5, 3)
     sequential = first_state(small, seed_keys(0).weights).model
     assert model_frames(frames, sequential).shape == (2, 3, 4, 5, 1)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("sqair", (3, 4)), ("air", (12, 1)), ("vrnn", None)])
+def test_how_many_there_are_is_told_as_frames_are(small: Preset, kind: str, shape: tuple[int, int] | None) -> None:
+    model = build(dataclasses.replace(small.model, kind=kind, networks="mlp"), jax.random.key(0))
+    most = np.arange(12, dtype=np.int32).reshape(3, 4)
+    batch = Sequences(np.zeros((3, 4, 12, 12), np.uint8), most_objects=most)
+    surplus = priced_surplus(batch, model, small.train)
+    assert (surplus is None) == (shape is None)
+    if surplus is not None and shape is not None:
+        np.testing.assert_array_equal(surplus.most_objects, most.reshape(*shape))
+    assert priced_surplus(Sequences(batch.frames), model, small.train) is None
 
 
 def test_a_step_moves_model_baseline_and_moments(start: TrainState, source: Source, air: Preset) -> None:

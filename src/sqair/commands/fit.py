@@ -24,6 +24,8 @@ MINUTES = {"cpu": 15.0}
 """How long to train unless it is said, by the kind of device ..."""
 OTHER = 10.0
 """... and on any other."""
+COMPOSED = 0.5
+"""Share of the training sequences that is put together, where the background is subtracted."""
 FEW = 2000
 """Steps below which a model has hardly learnt anything."""
 
@@ -96,6 +98,8 @@ class Fit(Command):
     """Subtract it beforehand, or explain raw frames: before a slow average of them, or before a learned picture."""
     sequences: int = 3500
     """How many training sequences are cut from the clip, at most; a tenth of them for validation."""
+    composed: Annotated[float | None, optional("FLOAT", "0.5; 0 with --background running or learned")] = None
+    """Share of those for training that is put together instead, from things which were seen alone."""
     out: Annotated[str | None, optional("DIR", "runs/fit/VIDEO")] = None
     """Folder for the model and all else."""
     resume: Annotated[Flag, optional("")] = False
@@ -140,6 +144,10 @@ class Fit(Command):
             raise UsageError("--steps and --minutes exclude each other; give one")
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise UserError(f"--minutes must be more than 0, not {self.minutes:g}")
+        if self.composed is not None and not 0 <= self.composed < 1:
+            raise UserError(f"--composed must be at least 0 and less than 1, not {self.composed:g}")
+        if self.composed and self.background != "subtract":
+            raise UsageError("only what is subtracted can be put together; leave --composed or --background out")
         if self.height is not None and self.height < 1:
             raise UserError(f"--height must be at least 1, not {self.height}")
         if self.resume and self.common.overwrite:
@@ -154,7 +162,8 @@ class Fit(Command):
             raise UsageError("first sizes are for generated digits; leave --train.first-scale-steps out")
         if any(name.startswith("model.background") and name != "model.background_rate" for name in self.given):
             raise UsageError("the background of a fit is --background; leave --model.background out")
-        told = (self.minutes, self.steps, self.height, self.crop, self.length, self.stride, self.given or None)
+        told = (self.minutes, self.steps, self.height, self.crop, self.length, self.stride)
+        told += (self.composed, self.given or None)
         if self.resume and any(value is not None for value in told):
             raise UsageError("a resumed fit keeps all its settings; give --out, --device and nothing else")
 
@@ -221,6 +230,8 @@ class Fit(Command):
         from sqair.data import Cutting, cut_sequences, save_sequences
 
         camera, (start, stop) = proposal.camera, seen.part
+        is_raw = proposal.model.background != "none"
+        composed = COMPOSED if self.composed is None else self.composed
         cutting = Cutting(
             height=camera.height,
             crop=camera.crop,
@@ -230,13 +241,18 @@ class Fit(Command):
             max_objects=proposal.model.max_objects,
             sequences=self.sequences,
             colour=proposal.model.channels == 3,
-            raw=proposal.model.background != "none",
+            raw=is_raw,
+            composed=0.0 if is_raw else composed,
+            sizes=None if is_raw else proposal.sizes,
             start=start,
             stop=stop,
         )
         cut = cut_sequences(clip, camera.subtraction, cutting)
         count = len(cut.sequences.frames)
         self.common.say(f"{count} sequences, the last {cut.held_out} of them, from the clip's end, for validation")
+        if cutting.composed:
+            from_alone = f"{cut.composed} of the others are put together from things that were seen alone"
+            self.common.say(from_alone if cut.composed else "nothing was seen alone, to put sequences together from")
         save_sequences(file, cut.sequences)
 
     def _training(self, proposal: "Proposal", wishes: "Wishes", file: str, kind: str) -> TrainConfig:

@@ -46,8 +46,9 @@ WIDER = 1.15
 """A box is so much wider than a blob: what fades at the edges belongs to the thing."""
 SPARE = 1.5
 """A box may be so many times larger than large things are."""
-COST, EVIDENCE = 0.03, 0.1
-"""Shares of a thing's nats: what its discovery costs at first, and what tracking asks of an object."""
+COST, SURPLUS, EVIDENCE = 0.03, 0.5, 0.1
+"""Shares of a thing's nats: what its discovery costs at first, what an object too many costs in a frame while training,
+and what tracking asks of an object."""
 LEAST_FILLED = 0.4
 """Share of its box that a thing fills, at least."""
 STDS = (0.25, 0.7)
@@ -87,6 +88,11 @@ class Proposal(NamedTuple):
     model: ModelConfig
     train: TrainConfig
     """For its own number of steps, and before the user's wishes; `recipe` knows both."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of things, in scaled pixels."""
+        return in_scaled_pixels(self.camera.objects, self.camera.height / self.camera.size[0])
 
     @property
     def beyond(self) -> float:
@@ -129,11 +135,13 @@ def propose(seen: Survey, subtraction: Subtraction, wishes: Wishes, *, on_cpu: b
     worth = nats_of_a_thing(seen, sides, strength, model.output_std)
     evidence = float(max(1, round(EVIDENCE * worth)))  # 0 would mean that it is not known
     camera = Camera(subtraction, frame[0], seen.size, crop, stride, seen.objects, seen.scene, evidence)
+    is_counted = model.background == "none" and wishes.train.bound != "fivo"
     train = dataclasses.replace(
         base,
         patience=PATIENCE,
         first_length=min(base.first_length, length),
         discovery_cost=float(round(COST * worth)),
+        surplus_cost=float(round(SURPLUS * worth)) if is_counted else 0.0,
         discovery_dropout=COMING_AND_GOING.discovery_dropout,
         presence_delay=base.presence_delay if model.background == "none" else PRESENCE_DELAY,
     )
@@ -268,6 +276,7 @@ def table(seen: Survey, proposal: Proposal, wishes: Wishes) -> list[Row]:
 
 NAMES = {"glimpse": "model.glimpse", "objects": "model.max_objects", "output std": "model.output_std"}
 NAMES |= {"size of a box": "model.scale_limits", "networks": "model.width", "discovery cost": "train.discovery_cost"}
+NAMES |= {"surplus cost": "train.surplus_cost"}
 """Rows, and the fields that they show."""
 
 
@@ -295,6 +304,7 @@ def reasons(seen: Survey, proposal: Proposal) -> list[Row]:
         Row("stride", str(camera.stride), f"things go {usual:.2f} of their size from frame to frame"),
         Row("sequences", f"{first} to {proposal.length} frames", f"{seen.part[1] - seen.part[0]} frames to learn from"),
         Row("discovery cost", f"{proposal.train.discovery_cost:g} nats", "a small share of what one thing is worth"),
+        Row("surplus cost", f"{proposal.train.surplus_cost:g} nats", "of an object more than there are, in a frame"),
         Row("networks", f"{model.networks}, width {model.width}", "--networks conv is slower, and finer"),
     ]
 

@@ -94,7 +94,7 @@ class Train(Command):
     """Short for --train.members: train so many seeds side by side."""
     sweep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, optional("FIELD=V1,V2,...")] = ()
     """Train these settings side by side: learning_rate, clip_frame, discovery_dropout, seed, discovery_cost,
-    rediscovery_cost, presence_cost, presence_delay. Of several all combinations."""
+    rediscovery_cost, presence_cost, surplus_cost, presence_delay. Of several all combinations."""
     patience: Annotated[int | None, optional("INT", "0")] = None
     """Short for --train.patience: stop early after so many evaluations without a new best; 0 for never."""
     restart_collapsed: Annotated[Flag, optional("")] = False

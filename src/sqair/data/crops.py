@@ -19,6 +19,8 @@ import numpy as np
 
 from sqair.config import UserError
 from sqair.data.background import Foreground, Subtraction, find_blobs
+from sqair.data.camera import Sizes
+from sqair.data.compose import Alone, Tube, composed, no_larger_than_one
 from sqair.data.frames import between, pictured, scaled, scaled_size, to_grey
 from sqair.data.moving_digits import Sequences
 from sqair.data.video import Clip
@@ -33,6 +35,9 @@ MOST_OUTSIDE = 0.2
 """Share of true boxes whose centre may lie outside of the frame."""
 HELD_OUT = 0.1
 """The last part of the clip, for validation."""
+TUBES, EACH = 2000, 10
+"""How many things alone are kept, each for as long as a sequence lasts; and how many sequences are composed for each of
+them, at most: more would only show the same few again."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,10 @@ class Cutting:
     """First frame to use, from 0."""
     stop: int = 0
     """The frame after the last one to use; 0 for the end."""
+    composed: float = 0.0
+    """Share of the training sequences that is put together from things which were seen alone (compose.py)."""
+    sizes: Sizes | None = None
+    """How large things are in scaled pixels, which tells blobs of one thing; then sequences say how many there are."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -78,6 +87,10 @@ class Cutting:
             raise UserError("only windows of the foreground that stand still can reach beyond the frame")
         if self.raw and self.moving:
             raise UserError("raw sequences have one scene behind them; their windows cannot move")
+        if self.raw and self.sizes is not None:
+            raise ValueError("blobs do not tell how many things there are where frames are raw")
+        if self.composed and (self.sizes is None or not 0 <= self.composed < 1):
+            raise ValueError("only things whose size is known are put together, for less than all sequences")
 
     @property
     def span(self) -> int:
@@ -93,6 +106,8 @@ class Cut(NamedTuple):
     """How many of the last ones are for validation, exactly those that `open_data` takes for it."""
     frames: int
     """Frames of the clip that were used."""
+    composed: int
+    """How many of the others are put together."""
 
     @property
     def validation(self) -> Sequences:
@@ -107,6 +122,8 @@ def cut_sequences(clip: Clip, subtraction: Subtraction, cutting: Cutting, truth:
     """
     clip = between(clip, cutting.start, cutting.stop)
     if truth is not None:
+        if cutting.sizes is not None:
+            raise ValueError("people who are known need not be told by their sizes")
         if cutting.beyond:
             raise UserError("boxes are of the frame, and cannot be told of windows that reach beyond it")
         _check_places(truth, clip)
@@ -121,8 +138,24 @@ def cut_sequences(clip: Clip, subtraction: Subtraction, cutting: Cutting, truth:
     total = foreground.warm(clip)
     border = _border(total, cutting, clip.name)
     moments = _moments(clip, foreground, cutting, size, truth)
-    kept = _chosen(moments, total, border, cutting, (crop[0], crop[1]))
-    return _assembled(kept, cutting, total, clip.name, truth is not None)
+    alone = _alone(cutting)
+    kept = _chosen(_followed(moments, alone, border), total, border, cutting, (crop[0], crop[1]))
+    return _assembled(kept, cutting, total, clip.name, truth is not None, [] if alone is None else alone.tubes.items)
+
+
+def _alone(cutting: Cutting) -> Alone | None:
+    """Who follows things that are alone, where sequences are to be put together from them."""
+    if not cutting.composed or cutting.sizes is None:
+        return None
+    return Alone(cutting.sizes, cutting.span, cutting.stride, TUBES, np.random.default_rng((cutting.seed, 2)))
+
+
+def _followed(moments: Iterator[Moment], alone: Alone | None, border: int) -> Iterator[Moment]:
+    """The same moments; those for training are shown to whoever follows things that are alone."""
+    for number, moment in enumerate(moments):
+        if alone is not None and number < border:
+            alone.add(moment)
+        yield moment
 
 
 def _check_places(truth: Truth, clip: Clip) -> None:
@@ -166,8 +199,10 @@ def _moments(
             picture = pictured(frame, size, cutting.colour)
             scene = np.clip(np.round(foreground.light * empty), 0, 255).astype(np.uint8)
         if known is None:
-            blobs = find_blobs(scaled(foreground.mask.astype(np.float32), size) >= 0.5, least)
-            yield Moment(picture, np.full(len(blobs), -1), blobs, scene)
+            cover = scaled(foreground.mask.astype(np.float32), size)
+            blobs = find_blobs(cover >= 0.5, least)
+            is_one = None if cutting.sizes is None else no_larger_than_one(blobs, cutting.sizes)
+            yield Moment(picture, np.full(len(blobs), -1), blobs, scene, cover, is_one)
         else:
             rows = known.between(number + cutting.start, number + cutting.start + 1)
             yield Moment(picture, rows.id, rows.box * ratio, scene)
@@ -203,7 +238,14 @@ def _chosen(
 # --- sequences
 
 
-def _assembled(kept: dict[tuple[bool, bool], list[Piece]], cutting: Cutting, total: int, name: str, truth: bool) -> Cut:
+def _assembled(
+    kept: dict[tuple[bool, bool], list[Piece]],
+    cutting: Cutting,
+    total: int,
+    name: str,
+    truth: bool,
+    tubes: list[Tube],
+) -> Cut:
     """The training part and the held-out tenth as one list."""
     for held_out in (False, True):
         if not kept[held_out, False]:
@@ -219,7 +261,12 @@ def _assembled(kept: dict[tuple[bool, bool], list[Piece]], cutting: Cutting, tot
     most = len(part(False, cutting.sequences - tenth))
     late = part(True, -(-most // 9))
     train = part(False, min(most, 9 * len(late)))
-    return Cut(_stacked(train + late, truth, cutting), len(late), total)
+    rng, (height, width) = np.random.default_rng((cutting.seed, 3)), late[0].frames.shape[1:3]
+    count = min(int(cutting.composed * len(train)), EACH * len(tubes))
+    both = composed(tubes, (height, width), cutting.max_objects, count, rng) + train[: len(train) - count]
+    if count:
+        both = [both[place] for place in rng.permutation(len(both))]
+    return Cut(_stacked(both + late, truth, cutting), len(late), total, count)
 
 
 def _mixed(busy: list[Piece], empty: list[Piece], most: int, cutting: Cutting) -> list[Piece]:
@@ -236,11 +283,14 @@ def _stacked(pieces: list[Piece], truth: bool, cutting: Cutting) -> Sequences:
     """Pieces as arrays; identities are numbered anew in each sequence, in the order of coming."""
     frames = np.stack([piece.frames for piece in pieces])
     scenes = [piece.scene for piece in pieces if piece.scene is not None]
-    behind = (
+    known = (
         {"scene": np.stack(scenes), "corners": np.array([piece.corner for piece in pieces], np.int32)} if scenes else {}
     )
+    most = np.stack([piece.most_objects for piece in pieces]).astype(np.int32)
+    if most.max() >= 0:
+        known["most_objects"] = most
     if not truth:
-        return Sequences(frames, **behind)
+        return Sequences(frames, **known)
     orders = [list(dict.fromkeys(np.concatenate([ids for ids, _ in piece.objects]).tolist())) for piece in pieces]
     places = max(1, *map(len, orders))
     boxes = np.full((len(pieces), cutting.length, places, 4), np.nan, np.float32)
@@ -250,4 +300,4 @@ def _stacked(pieces: list[Piece], truth: bool, cutting: Cutting) -> Sequences:
             place = [order.index(name) for name in names.tolist()]
             boxes[s, t, place], ids[s, t, place] = found, place
     counts = (ids >= 0).sum(2).astype(np.int32)
-    return Sequences(frames, counts, boxes, ids, visible=visible_share(boxes, frames.shape[2:4]), **behind)
+    return Sequences(frames, counts, boxes, ids, visible=visible_share(boxes, frames.shape[2:4]), **known)

@@ -62,6 +62,8 @@ class Sequences(NamedTuple):
     """The empty scene in the light of the first frame, for models with a background; None where it is not known."""
     corners: Int32[Array | ndarray, "S 2"] | None = None
     """Left and top of the frames in the camera's scaled picture, with `scene`."""
+    most_objects: Int32[Array | ndarray, "S T"] | None = None
+    """No more things than so many are there, for train.surplus_cost; -1 where that is not known."""
 
 
 class Motion(NamedTuple):

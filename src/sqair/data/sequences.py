@@ -8,6 +8,7 @@ A file is an .npz with `frames` uint8 (S,T,H,W) or (S,T,H,W,3) and, if the truth
 (S,T,O,4), `ids` (S,T,O), `labels` (S,O) and `visible` (S,T,O), as in `Sequences`. Its last tenth is "validation", the
 rest is "train", and "test" is all of it: a model that was trained on the file is tested on "validation". A file of raw
 frames also has `scene` uint8 (S,H,W) or (S,H,W,3) and `corners` (S,2); then frames bring them along (backdrops.py).
+One that `sqair fit` cut has `most_objects` (S,T): no more things than so many are there, -1 where that is not known.
 """
 
 import zipfile
@@ -32,8 +33,11 @@ from sqair.settings import check
 
 CHUNK = 100
 """Sequences of a fixed list that share a key; part of what defines the list."""
-TRUTH_AXES = {"counts": "ST", "boxes": "STO4", "ids": "STO", "labels": "SO", "visible": "STO", "corners": "S2"}
-INTEGERS = ("counts", "ids", "labels", "corners")
+TRUTH_AXES = {
+    **{"counts": "ST", "boxes": "STO4", "ids": "STO", "labels": "SO", "visible": "STO"},
+    **{"corners": "S2", "most_objects": "ST"},
+}
+INTEGERS = ("counts", "ids", "labels", "corners", "most_objects")
 TIMELESS = ("labels", "scene", "corners")
 KNOWN = ("format_version", *Sequences._fields)
 BROKEN = (

@@ -5,6 +5,7 @@ left, top, width, height in pixels.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -24,6 +25,10 @@ class Moment(NamedTuple):
     boxes: Float32[ndarray, "n 4"]
     scene: UInt8[ndarray, "*size"] | None = None
     """What it would show without them, where raw frames are wanted."""
+    cover: Float32[ndarray, "H W"] | None = None
+    """How much of each pixel is foreground."""
+    is_one: Bool[ndarray, " n"] | None = None
+    """Which blobs are not larger than one thing; None where it is not known how large things are."""
 
     @property
     def centres(self) -> Float32[ndarray, "n 2"]:
@@ -40,6 +45,8 @@ class Piece(NamedTuple):
     """What the first frame would show without them."""
     corner: tuple[int, int]
     """Left and top of the first frame's window."""
+    most_objects: Int[ndarray, " L"]
+    """No more things than so many are there; -1 where that is not known."""
 
 
 def draw_windows(
@@ -95,7 +102,28 @@ def cut_out(seen: list[Moment], window: Int[ndarray, "L 2"], crop: tuple[int, in
     left, top = window[0].tolist()
     scene = seen[0].scene
     scene = None if scene is None else pixels(scene, left, top, crop)
-    return Piece(np.stack(frames), objects, scene, (left, top))
+    return Piece(np.stack(frames), objects, scene, (left, top), most_objects(seen, window, crop))
+
+
+def most_objects(seen: list[Moment], window: Int[ndarray, "L 2"], crop: tuple[int, int]) -> Int[ndarray, " L"]:
+    """How many things there are in a window at most; -1 where that is not known.
+
+    As many as blobs reach into it, where none of these is larger than one thing. Between two frames in which there are
+    more, or it is not known, there may be as many: one can be hidden by another.
+    """
+    counts = np.array([blobs_in(moment, corner, crop) for moment, corner in zip(seen, window, strict=True)])
+    so_far, from_now = np.maximum.accumulate(counts), np.maximum.accumulate(counts[::-1])[::-1]
+    most = np.minimum(so_far, from_now)
+    return np.where(np.isinf(most), -1, most).astype(int)
+
+
+def blobs_in(moment: Moment, corner: Int[ndarray, "2"], crop: tuple[int, int]) -> float:
+    """How many blobs reach into a window; infinitely many where one of them may be several things."""
+    if moment.is_one is None:
+        return math.inf
+    low = moment.boxes[:, :2] - corner
+    reach = ((low < np.array(crop[::-1])) & (low + moment.boxes[:, 2:] > 0)).all(1)
+    return float(reach.sum()) if moment.is_one[reach].all() else math.inf
 
 
 def pixels(picture: UInt8[ndarray, "*size"], left: int, top: int, crop: tuple[int, int]) -> UInt8[ndarray, "*crop"]:

@@ -3,7 +3,8 @@
 A model learns from short sequences, in which nearly everything is there from the beginning. In a long clip things come
 all the time, and after a crossing one object may be drawn over two things. So every frame is looked at again:
 
-* at *what is left* of it when all that is known is taken away: the best object found there joins the known ones;
+* at *what is left* of it when all that is known is taken away: the best object found there joins the known ones, unless
+  it lies where one of these does;
 * *as a whole*, and at what that leaves: if what is found then explains the frame so much better, it takes the place of
   all that was known, and identity passes to whoever covers an object that had it.
 
@@ -24,6 +25,10 @@ from sqair.image import ImageModel
 from sqair.model import SequenceModel, no_restraint
 from sqair.objects import Objects, State, name_newborns, unite
 
+SETTLING = 2
+"""How often propagation looks again at a frame that is looked at for the first time."""
+TAKEN = 0.3
+"""What is found anew must not cover, by this IoU, something that is known for certain: it would be there twice."""
 COVERED = 0.2
 """An object goes on as one that a second look found if their windows have this IoU, and none a larger one."""
 
@@ -96,11 +101,24 @@ def still(noise: Noise) -> Noise:
     return Noise(jnp.zeros_like(noise.what), jnp.zeros_like(noise.where), jnp.full_like(noise.pres, 0.5))
 
 
-def first_look(model: SequenceModel, x: Float[Array, "Y X D"]) -> State:
-    """The mode of q for a frame of which nothing is known."""
+def looked(model: SequenceModel, state: State, x: Float[Array, "Y X D"], *, discovers: bool) -> State:
+    """The mode of q for a frame that follows a state."""
     noise = jax.tree.map(lambda leaf: leaf[0], model.noise(jax.random.key(0), 1))
     restraint = jax.tree.map(lambda leaf: leaf[0], no_restraint(1))
-    return model.step(model.initial(), x, model.encode(x[None])[0], still(noise), restraint)[0]
+    restraint = restraint._replace(discover=jnp.full_like(restraint.discover, discovers))
+    return model.step(state, x, model.encode(x[None])[0], still(noise), restraint)[0]
+
+
+def first_look(model: SequenceModel, x: Float[Array, "Y X D"]) -> State:
+    """The mode of q for a frame of which nothing is known.
+
+    Discovery sees the whole frame at once, and says where about things are; propagation reads a glimpse around each
+    and puts it right. So it looks at the frame again, as if that had not changed.
+    """
+    state = looked(model, model.initial(), x, discovers=True)
+    for _ in range(SETTLING):
+        state = looked(model, state, x, discovers=False)
+    return state
 
 
 def joined(
@@ -127,14 +145,22 @@ def joined(
         return image.log_likelihood(picture, both, behind)
 
     gains = jax.vmap(gain)(jnp.eye(len(doubted), dtype=bool)) - image.log_prob(picture, canvas)
+    certain = state.objects._replace(pres=jnp.where(doubted > 0, 0.0, state.objects.pres))
+    gains = jnp.where(is_taken(image, look.objects.where, certain), -jnp.inf, gains)
     is_best = jnp.arange(len(gains)) == jnp.argmax(gains)
     pres = jnp.where(is_best & (gains > evidence), look.objects.pres, 0.0)
     known, none = belongings(state, doubted), jnp.zeros_like(doubted)
     new = belongings(look, none)._replace(pres=pres, identity=1 + name_newborns(pres, state.born))
-    certain = known._replace(pres=jnp.where(doubted > 0, 0.0, known.pres))
+    sure = known._replace(pres=certain.pres)
     doubtful = known._replace(pres=jnp.where(doubted > 0, known.pres, 0.0))
     after = jax.tree.map(lambda *parts: jnp.concatenate(parts), new, doubtful)
-    return moved_up(born_since(state, pres), certain, after)
+    return moved_up(born_since(state, pres), sure, after)
+
+
+def is_taken(image: ImageModel, where: Float[Array, "N 4"], objects: Objects) -> Bool[Array, " N"]:
+    """Whether there is an object already."""
+    iou = covering(image.transformer.boxes(where), image.transformer.boxes(objects.where))
+    return jnp.where(objects.pres > 0, iou, 0.0).max(1) >= TAKEN
 
 
 def born_since(state: State, pres: Float[Array, " N"]) -> State:

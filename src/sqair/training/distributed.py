@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from sqair.config import TrainConfig, UsageError
 from sqair.model import Noise, Restraint, SequenceModel
-from sqair.objective import Baseline, Diagnostics, Moments, draw_batch, drawn_loss
+from sqair.objective import Baseline, Diagnostics, Moments, Surplus, draw_batch, drawn_loss
 from sqair.particles import Summary
 
 T = TypeVar("T")
@@ -100,6 +100,7 @@ def sharded_gradients(
     frames: Float[Array, "B T Y X C"],
     restraint: Restraint,
     length: Int[Array, ""],
+    surplus: Surplus | None,
     config: TrainConfig,
     moments: Moments | None,
 ) -> Gradients:
@@ -116,15 +117,16 @@ def sharded_gradients(
         return vector, jax.lax.pmean(diagnostics, SHARED), signals
 
     same, each = PartitionSpec(), PartitionSpec(BATCH)
+    priced = same if surplus is None else Surplus(each, same)  # type: ignore[arg-type]
     run = jax.shard_map(
         share,
         mesh=mesh,
-        in_specs=(same, same, same, each, PartitionSpec(*SHARED), each, same, same),
+        in_specs=(same, same, same, each, PartitionSpec(*SHARED), each, same, same, priced),
         out_specs=(same, same, each),
         check_vma=False,  # what the loops keep of a forward pass is not annotated
     )
     limit = jnp.asarray(config.clip_frame)
-    vector, diagnostics, signals = run(arrays, limit, moments, filter_keys, noise, frames, restraint, length)
+    vector, diagnostics, signals = run(arrays, limit, moments, filter_keys, noise, frames, restraint, length, surplus)
     _, as_tree = ravel_pytree(eqx.filter(learnt, eqx.is_inexact_array))
     return as_tree(vector), (diagnostics, signals)
 
@@ -140,6 +142,7 @@ def share_loss(
     frames: Float[Array, "B T Y X C"],
     restraint: Restraint,
     length: Int[Array, ""],
+    surplus: Surplus | None,
 ) -> tuple[Float[Array, ""], tuple[Diagnostics, Float[Array, "B K"]]]:
     """What a device minimises: minus the mean surrogate of its sequences. Of their particles it may have a share."""
     model, baseline = learnt
@@ -150,7 +153,7 @@ def share_loss(
 
     # The gradient that comes back through a gathered weight is summed over devices: `parts` times its mean.
     limit = limit * parts / len(frames)
-    data = (filter_keys, noise, frames, restraint, length)
+    data = (filter_keys, noise, frames, restraint, length, surplus)
     return drawn_loss(model, *data, config, baseline, moments, limit=limit, gather=gather)
 
 

@@ -74,10 +74,10 @@ Callback = Callable[[Progress], None]
 def check_preset(preset: Preset) -> None:
     """Refuse, before anything is compiled or written, what cannot be trained."""
     check(preset)
-    check_objective(preset.train)
     if preset.train.estimator == "nvil" and preset.model.background != "none":
         raise UserError("the estimator 'nvil' has no baseline for frames before a background; use 'vimco'")
-    member_configs(preset.train)
+    for config in member_configs(preset.train):
+        check_objective(config)
     if preset.model.image != preset.data.size:
         model, data = ("x".join(map(str, size)) for size in (preset.model.image, preset.data.size))
         raise UserError(f"the model sees frames of {model}, the data has {data}; set model.image and data.size alike")

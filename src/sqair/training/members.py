@@ -16,6 +16,7 @@ KNOBS = (
     "discovery_cost",
     "rediscovery_cost",
     "presence_cost",
+    "surplus_cost",
     "presence_delay",
 )
 """Fields of TrainConfig that are numbers inside the compiled step, so that members may differ in them.

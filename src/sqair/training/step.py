@@ -17,10 +17,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sqair.config import Preset, TrainConfig
-from sqair.data import Source
+from sqair.data import Sequences, Source
 from sqair.image import PixelNoise
 from sqair.model import Restraint, SequenceModel
-from sqair.objective import Baseline, Diagnostics, Moments, batch_loss, no_moments, update_moments
+from sqair.objective import Baseline, Diagnostics, Moments, Surplus, batch_loss, no_moments, update_moments
 from sqair.training.checkpoint import build
 from sqair.training.curriculum import length_at, restraint_at
 from sqair.training.distributed import Gradients, Learnt, sharded_gradients
@@ -97,6 +97,14 @@ def model_frames(
     return frames.reshape(-1, 1, *frames.shape[2:]) if model.frames_are_independent else frames
 
 
+def priced_surplus(batch: Sequences, model: SequenceModel, config: TrainConfig) -> Surplus | None:
+    """What objects cost of which there are too many, if the data say how many there are and the model has any."""
+    if batch.most_objects is None or not model.has_objects:
+        return None
+    most = jnp.asarray(batch.most_objects)
+    return Surplus(most.reshape(-1, 1) if model.frames_are_independent else most, jnp.asarray(config.surplus_cost))
+
+
 @eqx.filter_jit
 def train_steps(
     state: TrainState,
@@ -130,14 +138,16 @@ def train_step(
 ) -> TrainState:
     """One step: a batch, the gradient of its surrogate, the updates. With a mesh, many devices share it."""
     key_data, key_noise = jax.random.split(jax.random.fold_in(key, state.step))
-    frames = model_frames(jnp.asarray(source.batch(key_data, config.batch).frames), state.model)
+    batch = source.batch(key_data, config.batch)
+    frames = model_frames(jnp.asarray(batch.frames), state.model)
+    surplus = priced_surplus(batch, state.model, config)
     total = frames.shape[1]
     restraint, length = restraint_at(state.step, config, total), length_at(state.step, config, total)
     learnt = (state.model, None if state.nvil is None else state.nvil.baseline)
     moments = None if state.nvil is None else state.nvil.moments
     find = gradients if mesh is None else partial(sharded_gradients, mesh)
     with jax.default_matmul_precision(matmul_precision(config.precision)):
-        grads, (diagnostics, signal) = find(learnt, key_noise, frames, restraint, length, config, moments)
+        grads, (diagnostics, signal) = find(learnt, key_noise, frames, restraint, length, surplus, config, moments)
     model_grad, baseline_grad = grads
     if config.output_std_steps > 0:
         model_grad = without_std(model_grad, state.step < config.output_std_steps)
@@ -159,6 +169,7 @@ def gradients(
     frames: Float[Array, "B T Y X C"],
     restraint: Restraint,
     length: Int[Array, ""],
+    surplus: Surplus | None,
     config: TrainConfig,
     moments: Moments | None,
 ) -> Gradients:
@@ -166,7 +177,7 @@ def gradients(
 
     def loss(learnt: Learnt) -> tuple:
         model, baseline = learnt
-        return batch_loss(model, key, frames, restraint, length, config, baseline, moments)
+        return batch_loss(model, key, frames, restraint, length, config, baseline, moments, surplus)
 
     return eqx.filter_grad(loss, has_aux=True)(learnt)
 
