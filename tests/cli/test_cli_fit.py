@@ -112,7 +112,7 @@ def test_a_small_frame_is_seen_as_a_whole():
     assert made.model.max_objects == 4
     assert proposed(sized(160.0, 213.0, counts=(9.0, 9.0, 9.0))).model.max_objects == 6
     (row,) = (row for row in table(sized(160.0, 213.0), made, Wishes()) if row.what == "window")
-    assert row.why == "the whole frame, moved by up to 25% in sequences"
+    assert row.why == "the whole frame, in sequences up to 25% beyond its edges"
     assert made.beyond == 0.25
     assert made._replace(model=dataclasses.replace(made.model, background="running")).beyond == 0
     assert proposed(sized(140.0, 186.0)).model.image == (64, 64)  # 46% larger than a window
@@ -156,6 +156,16 @@ def test_windows_have_slots_for_those_whom_they_hold():
     assert (made.model.image, made.model.max_objects, made.beyond) == ((64, 64), 3, 0)
     crowded = proposed(sized(150.0, 40.0, counts=(6.0, 7.0, 8.0)))  # 64x64 of 83x111 pixels, 44% of the frame
     assert (crowded.model.image, crowded.camera.height, crowded.model.max_objects) == ((64, 64), 83, 4)
+
+
+def test_windows_that_hardly_differ_are_moved_beyond_the_frame():
+    """A frame of 69x92 holds less than two of them, one of 83x111 more."""
+    seen = sized(180.0, 40.0)
+    assert (proposed(seen).model.image, proposed(seen).camera.height, proposed(seen).beyond) == ((64, 64), 69, 0.25)
+    (said,) = [row.why for row in table(seen, proposed(seen), Wishes()) if row.what == "window"]
+    assert said == "a part of the frame of 92x69, in sequences up to 25% beyond its edges"
+    assert proposed(seen, background="running").beyond == 0
+    assert proposed(sized(150.0, 40.0)).beyond == 0
 
 
 @pytest.mark.parametrize(

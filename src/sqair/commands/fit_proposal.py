@@ -23,8 +23,8 @@ LONG, SIDE = 26, 64
 """The longer side of the usual thing, and the side of a window, in scaled pixels."""
 SMALLEST_SIDE = 16
 """Of a window."""
-BEYOND = 0.25
-"""Share of its sides by which a window of a whole frame is moved, at most."""
+BEYOND, TIGHT = 0.25, 2.0
+"""Share of its sides by which a window may reach beyond a frame of at most so many windows' area."""
 NEARLY = 1.25
 """A frame of at most so many windows' area is seen as a whole."""
 CLOSE = 0.15
@@ -96,9 +96,10 @@ class Proposal(NamedTuple):
 
     @property
     def beyond(self) -> float:
-        """How far sequences reach beyond the frame: where one shows all of it, they would hardly differ otherwise."""
-        is_whole = self.camera.crop == scaled_size(self.camera.size, self.camera.height)
-        return BEYOND if is_whole and self.model.background == "none" else 0.0
+        """How far sequences reach beyond the frame: where one shows most of it, they would hardly differ otherwise."""
+        frame, crop = scaled_size(self.camera.size, self.camera.height), self.camera.crop
+        is_tight = frame[0] * frame[1] <= TIGHT * crop[0] * crop[1]
+        return BEYOND if is_tight and self.model.background == "none" else 0.0
 
     def recipe(self, steps: int, wishes: Wishes) -> TrainConfig:
         """How to train for so many steps."""
@@ -289,7 +290,7 @@ def reasons(seen: Survey, proposal: Proposal) -> list[Row]:
     frame = scaled_size(seen.size, camera.height)
     whole = "the whole frame" if camera.crop == frame else f"a part of the frame of {by(frame)}"
     if proposal.beyond:
-        whole += f", moved by up to {proposal.beyond:.0%} in sequences"
+        whole += f", in sequences up to {proposal.beyond:.0%} beyond its edges"
     low, _, high = seen.counts
     usual = seen.motion[1] * camera.stride
     first = min(proposal.train.first_length, proposal.length)
